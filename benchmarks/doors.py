@@ -5,9 +5,9 @@ import pathlib
 import subprocess
 import sys
 
-from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.result import at_least_1, finish, log, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_points, markdown, of_settings, origin, short_difference
+from tf_adapters.studies.numbers import paired, spread
 
 # Of the first all others are subtracted.
 ARMS = {
@@ -21,9 +21,8 @@ ARMS = {
 
 
 def parse(arguments=None):
-    parser = make_parser(
-        description=__doc__ + " A run that was interrupted goes on, of the same folder.", smoke="64 rows, one epoch"
-    )
+    goes_on = "A run that was interrupted goes on, of the same folder."
+    parser = make_parser(f"{__doc__} {goes_on}", smoke="64 rows, one epoch")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=["transformers", "keras-hub-jax"])
     parser.add_argument("--seeds", type=at_least_1, default=3)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("doors"), help="where the runs lie")
@@ -43,9 +42,9 @@ def run(options):
             subprocess.run([sys.executable, "-m", "tf_adapters.cli", *words], check=True)
         settings = json.loads((folder / "tf_adapters.json").read_text(encoding="utf-8"))
         scores = [one["test"] for one in settings["seeds"]["runs"]]
-        arms[arm] = {"metric": settings["seeds"]["metric"], "scores": scores, **mean_and_spread(scores)}
+        arms[arm] = {"metric": settings["seeds"]["metric"], "scores": scores, **spread(scores)}
         if len(arms) > 1:
-            arms[arm]["minus_first"] = paired_difference(scores, arms[options.arms[0]]["scores"])
+            arms[arm]["minus_first"] = paired(scores, arms[options.arms[0]]["scores"])
     return {"arms": arms}
 
 

@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 import time
 
-from benchmarks.pairing import in_turn, spread
+from benchmarks.pairing import extremes, in_turn
 from benchmarks.result import at_least_1, finish, log, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_notes, markdown, origin
 
@@ -12,11 +12,9 @@ WAYS = {"float32": "float32", "int8": "int8, this package", "dynamic": "int8, ON
 
 
 def parse(arguments=None):
-    parser = make_parser(
-        description=__doc__ + " All are scored on the validation rows of the task that a directory was trained on, in "
-        "the same batches; times are of these batches alone, in turns.",
-        smoke="needs directories too: 1 round",
-    )
+    how = "All are scored on the validation rows of the task that a directory was trained on, in the same batches; "
+    how += "times are of these batches alone, in turns."
+    parser = make_parser(f"{__doc__} {how}", smoke="needs directories too: 1 round")
     parser.add_argument("directories", nargs="+", help="adapter directories, trained on named tasks")
     parser.add_argument("--rounds", type=at_least_1, default=5)
     return parse_arguments(parser, arguments, "int8", rounds=1)
@@ -85,7 +83,7 @@ def measure(directory, folder, options):
             seconds[way].append(time.perf_counter() - begun)
         log(f"{name}: { ({way: round(values[-1], 2) for way, values in seconds.items()}) }")
     for way in runs:
-        found[way]["ratio"] = spread([one / base for one, base in zip(seconds[way], seconds["float32"])])
+        found[way]["ratio"] = extremes([one / base for one, base in zip(seconds[way], seconds["float32"])])
         found[way]["seconds"] = seconds[way]
     return name, found
 

@@ -1,4 +1,4 @@
-"""The arithmetic of the results: summaries, ratios within a round, differences within a seed."""
+"""Times that were measured in turns: their summaries, and ratios within a round."""
 
 import math
 import random
@@ -30,11 +30,11 @@ RATIOS = (
 def summarise_steps(turns, batch_size):
     """Summary of one arm, of a list over the rounds of lists of step times in ms: `step_ms`, of the mean steps of the
     rounds, and `examples_per_second`, of their median."""
-    times = spread([statistics.fmean(turn) for turn in turns])
+    times = extremes([statistics.fmean(turn) for turn in turns])
     return {"step_ms": times, "examples_per_second": batch_size * 1e3 / times["median"]}
 
 
-def spread(values):
+def extremes(values):
     """Dict of `median`, `min` and `max`."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
@@ -63,7 +63,7 @@ def paired_ratio(numerator, denominator, *, samples=2000, seed=0):
         draw = random.Random(seed)
         medians = sorted(statistics.median(draw.choices(rounds, k=len(rounds))) for _ in range(samples))
         interval = [medians[int(0.025 * samples)], medians[math.ceil(0.975 * samples) - 1]]
-    return {"rounds": rounds, **spread(rounds), "interval": interval}
+    return {"rounds": rounds, **extremes(rounds), "interval": interval}
 
 
 def paired_ratios(turns):
@@ -74,23 +74,3 @@ def paired_ratios(turns):
     ]
     pairs += [(BEFORE + arm, arm) for arm in turns if BEFORE + arm in turns]
     return {f"{top} / {bottom}": paired_ratio(turns[top], turns[bottom]) for top, bottom in pairs}
-
-
-def mean_and_spread(values):
-    """Dict of `mean`, `sd` and `sem` (None for a single value) and `n`."""
-    sd, n = statistics.stdev(values) if len(values) > 1 else None, len(values)
-    return {"mean": statistics.fmean(values), "sd": sd, "sem": None if sd is None else sd / math.sqrt(n), "n": n}
-
-
-def paired_difference(first, second, *, confidence=0.95):
-    """`mean_and_spread` of `first - second`, pair by pair, `differences`, and Student's t `interval` (None for one)."""
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} values cannot be paired.")
-    differences = [a - b for a, b in zip(first, second)]
-    result = {**mean_and_spread(differences), "differences": differences, "interval": None}
-    if len(differences) > 1:
-        from scipy.stats import t
-
-        margin = float(t.ppf((1 + confidence) / 2, len(differences) - 1)) * result["sem"]
-        result["interval"] = [result["mean"] - margin, result["mean"] + margin]
-    return result

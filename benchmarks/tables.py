@@ -16,28 +16,16 @@ from benchmarks.table_parts import NOTES, RESULTS_PAGE
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 # By the kind that a result names.
 TABLES = {
-    "adapterhub-parity": adapterhub_parity.TABLE,
-    "doors": doors.TABLE,
-    "int8": int8.TABLE,
-    "methods": methods.TABLE,
-    "pretraining": earlier.PRETRAINING,
-    "quality": quality.TABLE,
-    "search": earlier.SEARCH,
-    "serving": serving.TABLE,
-    "step": step_table.TABLE,
-    "tasks": tasks.TABLE,
-}
+    "adapterhub-parity": adapterhub_parity.TABLE, "doors": doors.TABLE, "int8": int8.TABLE, "methods": methods.TABLE,
+    "pretraining": earlier.PRETRAINING, "quality": quality.TABLE, "search": earlier.SEARCH, "serving": serving.TABLE,
+    "step": step_table.TABLE, "tasks": tasks.TABLE,
+}  # fmt: skip
 
 
 def read_results(folder):
-    """All results below a folder: step results as `*.json`, studies as `*/summary.json`.
-
-    Of results with the same key (model, batches, settings) only the newest counts; those without a table are
-    left out.
-
-    Returns: list of dicts, ordered by what they measure, so that the table never depends on
-        the order of files.
-    """
+    """All results below a folder, of steps as `*.json`, of studies as `*/summary.json`: a list of dicts, ordered by
+    what they measure. Of those with the same key (model, batches, settings) only the newest counts; those without a
+    table are left out."""
     folder = pathlib.Path(folder)
     newest = {}
     for path in sorted([*folder.glob("*.json"), *folder.glob("*/summary.json")]):

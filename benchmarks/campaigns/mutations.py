@@ -287,10 +287,7 @@ MUTATIONS = [
 def place(path, line):
     text = (ROOT / "tf_adapters" / path).read_text(encoding="utf-8")
     if text.count(line) != 1:
-        sys.exit(
-            f"error: {line!r} stands {text.count(line)} times in tf_adapters/{path}, and must stand there once: "
-            "correct the table."
-        )
+        sys.exit(f"error: {line!r} stands {text.count(line)} times in tf_adapters/{path}, not once: correct the table.")
     return text
 
 

@@ -15,12 +15,9 @@ from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origi
 
 
 def parse(arguments=None):
-    parser = make_parser(
-        description=__doc__
-        + " Models are tiny and random; every weight of an adapter and of a head is far from its initial value. What "
-        "is compared is the last hidden states and the logits, in float32.",
-        smoke="the same",
-    )
+    how = "Models are tiny and random; every weight of an adapter and of a head is far from its initial value. What is "
+    how += "compared is the last hidden states and the logits, in float32."
+    parser = make_parser(f"{__doc__} {how}", smoke="the same")
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
     return parse_arguments(parser, arguments, "adapterhub-parity")
 

@@ -32,10 +32,7 @@ FAMILIES = {
 # What PEFT alone has LoRA for.
 PEFT_FAMILIES = {"camembert": FAMILIES["roberta"], "mpnet": SIZES}
 PRESETS = {
-    "double_seq_bn": ("double_seq_bn", dict(reduction_factor=4)),
-    "seq_bn": ("seq_bn", dict(reduction_factor=4)),
-    "par_bn": ("par_bn", dict(reduction_factor=4)),
-    "scaled_par_bn": ("scaled_par_bn", dict(reduction_factor=4)),
+    **{name: (name, dict(reduction_factor=4)) for name in ("double_seq_bn", "seq_bn", "par_bn", "scaled_par_bn")},
     "norm_before": ("double_seq_bn", dict(reduction_factor=5, ln_before=True, non_linearity="gelu")),
     "norm_after": ("seq_bn", dict(reduction_factor=4, ln_after=True, leave_out=[1], non_linearity="gelu_new")),
     "lora": ("lora", dict(r=3, alpha=6, attn_matrices=["q", "k", "v"], intermediate_lora=True, output_lora=True)),
@@ -52,11 +49,11 @@ FUSIONS = {
         "second": ("seq_bn", dict(reduction_factor=8, non_linearity="gelu", leave_out=[1])),
     },
     "fusion-both": {
-        name: ("double_seq_bn", dict(reduction_factor=factor))
-        for name, factor in (("one", 4), ("two", 8), ("three", 16))
+        "one": ("double_seq_bn", dict(reduction_factor=4)), "two": ("double_seq_bn", dict(reduction_factor=8)),
+        "three": ("double_seq_bn", dict(reduction_factor=16)),
     },
     "fusion-parallel": {name: ("par_bn", dict(reduction_factor=4)) for name in ("left", "right")},
-}
+}  # fmt: skip
 # The dense layers of a block as PEFT's suffixes.
 PEFT_TARGETS = {
     "albert": ["query", "key", "value", "attention.dense", "ffn", "ffn_output"],
@@ -152,17 +149,11 @@ def computed(model, inputs):
 
 
 def compared(outputs, mask):
-    """Last hidden states and logits as NumPy arrays, of tensors of either library.
-
-    What stands at padding is left out: nothing reads it, and DeBERTa's two implementations leave different things
-    there.
-    """
-    states = np.asarray(outputs["hidden_states"][-1])
-    logits = (
-        outputs["logits"]
-        if "logits" in outputs
-        else np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
-    )
+    """Last hidden states and logits as NumPy arrays, of tensors of either library, without what stands at padding:
+    nothing reads it, and DeBERTa's two implementations leave different things there."""
+    states, logits = np.asarray(outputs["hidden_states"][-1]), outputs.get("logits")
+    if logits is None:
+        logits = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
     logits, real = np.asarray(logits), mask.reshape(-1, mask.shape[-1]) == 1
     return {"hidden_states": states[real], "logits": logits[real] if logits.ndim == 3 else logits}
 
@@ -170,16 +161,18 @@ def compared(outputs, mask):
 def make(folder, families=FAMILIES, presets=PRESETS):
     for family in families:
         model, add = build(family, presets)
-        model.save_pretrained(folder / family / "model", safe_serialization=True)
+        write_encoder(folder / family, model)
         add()
-        inputs = inputs_of(model)
-        np.savez(folder / family / "inputs.npz", **{name: value.astype(np.int32) for name, value in inputs.items()})
         for preset in presets:
+            directory = folder / family / preset
             model.set_active_adapters(preset)
-            model.save_adapter(
-                str(folder / family / preset), preset, with_head=True, use_safetensors=preset not in PICKLED
-            )
-            np.savez(folder / family / preset / "expected.npz", **computed(model, inputs))
+            model.save_adapter(str(directory), preset, with_head=True, use_safetensors=preset not in PICKLED)
+            np.savez(directory / "expected.npz", **computed(model, inputs_of(model)))
+
+
+def write_encoder(folder, model):
+    model.save_pretrained(folder / "model", safe_serialization=True)
+    np.savez(folder / "inputs.npz", **{name: value.astype(np.int32) for name, value in inputs_of(model).items()})
 
 
 def make_heads(folder, families=FAMILIES, heads=HEADS):
@@ -194,9 +187,8 @@ def make_heads(folder, families=FAMILIES, heads=HEADS):
             torch.manual_seed(0)
             if isinstance(HEADS[head], str):
                 labels = 2 if head == "question-answering" else 3
-                model = getattr(transformers, HEADS[head]).from_pretrained(
-                    encoder, num_labels=labels, ignore_mismatched_sizes=True
-                )
+                named = {"num_labels": labels, "ignore_mismatched_sizes": True}
+                model = getattr(transformers, HEADS[head]).from_pretrained(encoder, **named)
                 adapters.init(model)
             else:
                 add, arguments = HEADS[head]
@@ -250,12 +242,7 @@ def make_peft(folder, families=(*FAMILIES, *PEFT_FAMILIES), variants=PEFT):
     for family in families:
         encoder = folder / family / "model"
         if family in PEFT_FAMILIES:
-            model = build(family, ())[0]
-            model.save_pretrained(encoder, safe_serialization=True)
-            np.savez(
-                folder / family / "inputs.npz",
-                **{name: value.astype(np.int32) for name, value in inputs_of(model).items()},
-            )
+            write_encoder(folder / family, build(family, ())[0])
         for variant in variants:
             torch.manual_seed(0)
             settings, saving = PEFT[variant]
@@ -289,18 +276,15 @@ def check(folder):
         encoder = folder / family / "model"
         models = {}
         if not described["config"]:
-            model_class = getattr(transformers, described["model_class"])
-            models[""] = model_class.from_pretrained(
-                encoder, num_labels=described["num_labels"], ignore_mismatched_sizes=True
-            )
+            named = {"num_labels": described["num_labels"], "ignore_mismatched_sizes": True}
+            models[""] = getattr(transformers, described["model_class"]).from_pretrained(encoder, **named)
         if not described["model_class"].endswith("ForMultipleChoice"):
             models["flexible " if models else ""] = adapters.AutoAdapterModel.from_pretrained(encoder)
         with np.load(folder / family / name / "expected.npz") as expected:
-            differences[f"{family}/{name}"] = {
-                which + key: float(np.abs(value - expected[key]).max())
-                for which, model in models.items()
-                for key, value in _loaded(model, directory).items()
-            }
+            found = differences[f"{family}/{name}"] = {}
+            for which, model in models.items():
+                for key, value in _loaded(model, directory).items():
+                    found[which + key] = float(np.abs(value - expected[key]).max())
     print(json.dumps(differences))
 
 
@@ -322,26 +306,17 @@ def _loaded(model, directory):
     return computed(model, inputs_of(model))
 
 
-def make_all(folder):
-    make(folder)
-    make_heads(folder)
-    make_fusions(folder)
-    make_peft(folder)
-
-
 def fixtures(folder):
     """What the tests read: one family in both formats, a flexible head, names and formats of first versions."""
     import adapters
     import torch
 
     loras = ("lora", "lora_values")
-    make(
-        folder, families=["bert"], presets=[preset for preset in PRESETS if preset not in ("norm_after", "ia3", *loras)]
-    )
-    make(folder, families=["bert"], presets=loras)
-    make_heads(folder, families=["bert"], heads=[head for head in HEADS if head not in ("first-token", "two-layers")])
-    make_fusions(folder, families=["bert"], fusions=["fusion", "fusion-both"])
-    make_peft(folder, families=["bert"])
+    make(folder, ["bert"], [preset for preset in PRESETS if preset not in ("norm_after", "ia3", *loras)])
+    make(folder, ["bert"], loras)
+    make_heads(folder, ["bert"], [head for head in HEADS if head not in ("first-token", "two-layers")])
+    make_fusions(folder, ["bert"], ["fusion", "fusion-both"])
+    make_peft(folder, ["bert"])
     bert = folder / "bert"
     # The first versions' file: no version, names of their own, gelu for its approximation, PyTorch's format before 1.6.
     old = folder / "bert-v1"
@@ -353,16 +328,13 @@ def fixtures(folder):
     model.save_adapter(str(old), "v1", with_head=False)
     np.savez(old / "expected.npz", **computed(model, inputs_of(model)))
     state = torch.load(old / "pytorch_adapter.bin")
-    renamed = {
-        key.replace("attention.output.adapters.", "attention.output.attention_text_task_adapters.").replace(
-            ".output.adapters.", ".output.layer_text_task_adapters."
-        ): value
-        for key, value in state.items()
-    }
-    torch.save(renamed, old / "pytorch_adapter.bin", _use_new_zipfile_serialization=False)
+    names = {"attention.output.adapters.": "attention.output.attention_text_task_adapters."}
+    names[".output.adapters."] = ".output.layer_text_task_adapters."
+    for old_name, name in names.items():
+        state = {key.replace(old_name, name): value for key, value in state.items()}
+    torch.save(state, old / "pytorch_adapter.bin", _use_new_zipfile_serialization=False)
     settings = json.loads((old / "adapter_config.json").read_text())
-    settings["config"]["non_linearity"] = "gelu"
-    settings["config"]["inv_adapter"] = "nice"
+    settings["config"].update(non_linearity="gelu", inv_adapter="nice")
     del settings["version"]
     settings["type"] = "text_task"
     (old / "adapter_config.json").write_text(json.dumps(settings, indent=2))
@@ -382,4 +354,6 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    {"make": make_all, "check": check, "fixtures": fixtures}[options.do](options.folder)
+    of_make = (make, make_heads, make_fusions, make_peft)
+    for function in {"make": of_make, "check": [check], "fixtures": [fixtures]}[options.do]:
+        function(options.folder)

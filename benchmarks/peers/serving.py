@@ -39,12 +39,8 @@ _ALWAYS = (-math.inf, math.inf)
 
 
 class Server:
-    """A server in processes of its own, from `with` to its end.
-
-    Args:
-        words: list of str, the command; it prints a line when it answers, and ends by Ctrl-C.
-        variables: of its environment, beside this process's.
-    """
+    """A server in processes of its own, from `with` to its end: a command, which prints a line when it answers and ends
+    by Ctrl-C, with these variables beside this process's."""
 
     def __init__(self, words, **variables):
         with socket.socket() as one:
@@ -108,12 +104,8 @@ def _ask(connection, path, body):
 
 
 class Generations:
-    """By which adapter a task answers, and since when.
-
-    Args:
-        expected: dict from a directory to a dict from texts to the probabilities that it gives them.
-        sources: dict from tasks to the directories that they start with.
-    """
+    """By which adapter a task answers, and since when, of what each directory says, a dict from texts to probabilities,
+    and the directory that each task starts with."""
 
     def __init__(self, expected, sources):
         self._expected, self._found = expected, {name: [[source, *_ALWAYS]] for name, source in sources.items()}
@@ -131,9 +123,8 @@ class Generations:
         """The rows, pairs of task and text, that no adapter answers so that was there between two times."""
         if status != 200 or len(found["answers"]) != len(rows):
             return [(status, found)]
-        return [
-            (*row, answer) for row, answer in zip(rows, found["answers"]) if not self._right(*row, answer, began, ended)
-        ]
+        answered = zip(rows, found["answers"])
+        return [(*row, answer) for row, answer in answered if not self._right(*row, answer, began, ended)]
 
     def _right(self, task, text, answer, began, ended):
         periods = self._found.get(task, [[None, *_ALWAYS]])
@@ -146,12 +137,8 @@ class Generations:
 
 
 def load(port, clients, go_on, draw, wrong):
-    """Ask by clients of one connection each, as fast as they are answered.
-
-    Args:
-        go_on: function that says whether there is another request.
-        draw: function of a `random.Random` that returns a request's rows, pairs of task and text.
-        wrong: as of `Generations`.
+    """Ask by clients of one connection each, as fast as they are answered, while `go_on()`. `draw`, a function of a
+    `random.Random`, gives a request's rows; `wrong` is as of `Generations`.
 
     Returns: seconds of each request, seconds of all together, and all that was wrong.
     """
@@ -177,9 +164,7 @@ def load(port, clients, go_on, draw, wrong):
 
 
 def parse(arguments=None):
-    parser = make_parser(
-        __doc__, smoke="2 tasks, 8 requests of 1 and 2 clients, 1 round, 40 requests while tasks change"
-    )
+    parser = make_parser(__doc__, smoke="2 tasks, 8 requests of 1 and 2 clients, 1 round, 40 while tasks change")
     parser.add_argument("--model", default="minilm", help="minilm, or a checkpoint directory with a vocab.txt")
     parser.add_argument("--tasks", type=at_least_1, default=32)
     parser.add_argument("--replicas", type=at_least_1, default=1, help="of the bank, and of the peer on PyTorch")
@@ -257,12 +242,8 @@ def measure(options, folder, encoder, names, draw, generations):
     for number in range(options.rounds):
         for arm in in_turn(options.arms, number):
             words = _words(arm, options, folder, encoder, names)
-            wrong = generations.wrong
-            if arm == "torch-adapters":
-                # Nobody else computes its answers.
-                def wrong(rows, status, found, began, ended):
-                    return [] if status == 200 and len(found["answers"]) == len(rows) else [(status, found)]
-
+            # Nobody else computes the answers of PyTorch.
+            wrong = _no_answers if arm == "torch-adapters" else generations.wrong
             with Server(words, RAY_OVERRIDE_RESOURCES=cores) as server:
                 for clients, found in arms[arm]["clients"].items():
                     # The first requests are not counted: connections are made, and replicas found.
@@ -272,6 +253,10 @@ def measure(options, folder, encoder, names, draw, generations):
                     log(f"round {number + 1}, {arm}, {clients} clients: {found[-1]}")
                 arms[arm]["memory_mib"].append(server.memory_mib())
     return arms
+
+
+def _no_answers(rows, status, found, began, ended):
+    return [] if status == 200 and len(found["answers"]) == len(rows) else [(status, found)]
 
 
 def _up_to(requests):

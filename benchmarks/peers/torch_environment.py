@@ -8,7 +8,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import time
 
 from benchmarks.result import ROOT, log
 
@@ -28,26 +27,19 @@ def torch_python(given=None, *, folder=FOLDER, python=sys.executable, log=log):
         return interpreter
     if not interpreter.exists():
         log(f"Making a virtual environment for the PyTorch peers in {folder}")
-        _run([python, "-m", "venv", str(folder)], log)
+        _run([python, "-m", "venv", str(folder)])
     log(f"Installing {', '.join(REQUIREMENTS)}; the wheels are large, this takes minutes")
-    started = time.monotonic()
-    _run([str(interpreter), "-m", "pip", "install", "--progress-bar", "off", *REQUIREMENTS], log)
-    _run([str(interpreter), "-c", "import torch, adapters, peft, transformers"], log)
+    _run([str(interpreter), "-m", "pip", "install", "--progress-bar", "off", *REQUIREMENTS])
+    _run([str(interpreter), "-c", "import torch, adapters, peft, transformers"])
     stamp.write_text(json.dumps(wanted))
-    log(f"Installed in {time.monotonic() - started:.0f} s")
     return interpreter
 
 
-def _run(command, log):
-    """Run a command and pass on what it says; RuntimeError with its last lines if it fails."""
-    lines = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            if line.startswith(("Collecting", "Installing", "Successfully", "ERROR")):
-                log(f"  {line.rstrip()[:100]}")
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command[:4])} ... failed:\n" + "\n".join(lines[-15:]))
+def _run(command):
+    """Run a command; RuntimeError with its last lines if it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[:4])} ... failed:\n" + "\n".join(done.stdout.splitlines()[-15:]))
 
 
 def main():

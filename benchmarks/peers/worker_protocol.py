@@ -56,14 +56,9 @@ class Worker:
         return answer["ok"]
 
     def close(self):
-        """End the process if it still runs."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        """End the process if it still runs; it has nothing to tidy up."""
+        self.process.kill()
+        self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
 

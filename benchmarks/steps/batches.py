@@ -1,9 +1,7 @@
 """Writes the checkpoint's place and the token ids that every arm of step.py gets. A process of its own.
 
-t128   batches of rows of 128 tokens: the sentences one after the other, cut every
-       126 tokens, with [CLS] and [SEP]; nothing is padding
-short  batches of sentences as they are, sorted by length over all batches, each padded
-       to its own longest sentence
+t128   batches of rows of 128 tokens: the sentences one after the other, cut every 126 tokens, with [CLS] and [SEP]
+short  batches of sentences as they are, sorted by length over all batches, each padded to its own longest sentence
 """
 
 import argparse
@@ -18,16 +16,8 @@ ROW_LENGTH = 128
 
 
 def pack(rows, count, length, cls_id, sep_id):
-    """Concatenate token lists and cut them into `count` full rows.
-
-    Args:
-        rows: iterable of lists of ids without special tokens.
-        count: int, rows wanted.
-        length: int, ids in a row, the two special tokens included.
-        cls_id, sep_id: ints.
-
-    Returns: int32 array `(count, length)`, or None if the text is too short.
-    """
+    """Lists of ids, one after the other, cut into full rows with the special tokens: an int32 array `(count, length)`,
+    or None if the text is too short."""
     width = length - 2
     ids = [token for row in rows for token in row][: count * width]
     if len(ids) < count * width:
@@ -39,14 +29,8 @@ def pack(rows, count, length, cls_id, sep_id):
 
 
 def sort_into_batches(rows, labels, batch_size, pad_id):
-    """Sort rows by length, cut them into batches, pad each to its longest.
-
-    Args:
-        rows: list of lists of ids, special tokens included; a multiple of `batch_size`.
-        labels: sequence of ints, one a row.
-
-    Returns: list of `(input_ids, attention_mask, labels)`.
-    """
+    """Rows of ids, a multiple of `batch_size`, sorted by length, cut into batches, each padded to its longest: a list
+    of `(input_ids, attention_mask, labels)`."""
     order = np.argsort([len(row) for row in rows], kind="stable")
     batches = []
     for start in range(0, len(order), batch_size):
@@ -78,12 +62,8 @@ def write_random_bert(directory, *, vocab_size=None, seed=0):
     def layer_norm(name):
         arrays[f"{name}.weight"], arrays[f"{name}.bias"] = np.ones(size, np.float32), np.zeros(size, np.float32)
 
-    tables = {
-        "word": config.vocab_size,
-        "position": config.max_position_embeddings,
-        "token_type": config.type_vocab_size,
-    }
-    for name, count in tables.items():
+    sizes = (config.vocab_size, config.max_position_embeddings, config.type_vocab_size)
+    for name, count in zip(("word", "position", "token_type"), sizes):
         values = random.standard_normal((count, size), np.float32) * config.initializer_range
         arrays[f"embeddings.{name}_embeddings.weight"] = values
     layer_norm("embeddings.LayerNorm")
@@ -97,11 +77,9 @@ def write_random_bert(directory, *, vocab_size=None, seed=0):
         dense(f"{prefix}.output.dense", size, inner)
         layer_norm(f"{prefix}.output.LayerNorm")
     dense("pooler.dense", size, size)
-    directory = pathlib.Path(directory)
     directory.mkdir(parents=True)
     save_file(arrays, str(directory / "model.safetensors"), metadata={"format": "pt"})
-    values = config.to_dict() | {"architectures": ["BertModel"]}
-    (directory / "config.json").write_text(json.dumps(values))
+    (directory / "config.json").write_text(json.dumps(config.to_dict() | {"architectures": ["BertModel"]}))
 
 
 def main():
@@ -115,6 +93,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
 
+    import tensorflow as tf
+
     import tf_adapters
     from tf_adapters.models.transformers.loading import find_files
     from tf_adapters.tasks.registry import load_split
@@ -122,37 +102,28 @@ def main():
     random_weights = arguments.model == "bert-base"
     # MiniLM's vocabulary is bert-base-uncased's.
     directory = find_files("minilm" if random_weights else arguments.model)
-    text_directory = directory
     task = "glue/sst2" if arguments.data_dir else "rotten-tomatoes"
     rows = load_split(task, arguments.split, data_dir=arguments.data_dir).rows
-    wordpiece = tf_adapters.text.WordPiece.from_directory(text_directory, max_length=ROW_LENGTH)
+    wordpiece = tf_adapters.text.WordPiece.from_directory(directory, max_length=ROW_LENGTH)
     if random_weights:
         directory = arguments.folder / "bert-base"
         write_random_bert(directory, vocab_size=len(wordpiece.vocabulary), seed=arguments.seed)
 
-    order = np.random.RandomState(arguments.seed).permutation(len(rows))
-    wanted = BATCH_COUNTS[arguments.batches] * arguments.batch_size
+    order, size = np.random.RandomState(arguments.seed).permutation(len(rows)), arguments.batch_size
+    wanted = BATCH_COUNTS[arguments.batches] * size
     if arguments.batches == "short":
         if wanted > len(rows):
             parser.error(f"{wanted} rows are needed and the split has {len(rows)}: use --split train.")
-        chosen = order[:wanted]
-        import tensorflow as tf
-
-        encoded = wordpiece.encode(tf.gather(rows.text, chosen))["input_ids"].to_list()
-        batches = sort_into_batches(encoded, rows.labels[chosen], arguments.batch_size, wordpiece.pad_id)
+        encoded = wordpiece.encode(tf.gather(rows.text, order[:wanted]))["input_ids"].to_list()
+        batches = sort_into_batches(encoded, rows.labels[order[:wanted]], size, wordpiece.pad_id)
     else:
-        import tensorflow as tf
-
         tokens = wordpiece.tokenize(tf.gather(rows.text, order)).to_list()
         packed = pack(tokens, wanted, ROW_LENGTH, wordpiece.cls_id, wordpiece.sep_id)
         if packed is None:
             parser.error(f"the split has too little text for {wanted} rows: use --split train.")
         labels = np.resize(rows.labels[order], wanted).astype(np.int32)
-        size = arguments.batch_size
-        batches = [
-            (packed[start : start + size], np.ones((size, ROW_LENGTH), np.int32), labels[start : start + size])
-            for start in range(0, wanted, size)
-        ]
+        cuts = [slice(start, start + size) for start in range(0, wanted, size)]
+        batches = [(packed[cut], np.ones((size, ROW_LENGTH), np.int32), labels[cut]) for cut in cuts]
 
     arrays, digest = {}, hashlib.sha256()
     for index, batch in enumerate(batches):

@@ -4,18 +4,18 @@ Keras' own `fit`, adapters beside full fine-tuning, and accuracy on sentences th
 On another machine it takes this repository, JAX, Keras 3, KerasHub, NumPy, h5py and safetensors.
 """
 
-import argparse
+import itertools
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
 
 import numpy as np
 
-from benchmarks.result import installed_versions, log, provenance
+from benchmarks.pairing import extremes
+from benchmarks.result import at_least_1, installed_versions, log, make_parser, parse_arguments, provenance, show
 from benchmarks.start import command
 
 ARMS = ("adapters", "full")
@@ -27,31 +27,22 @@ MINILM = {"num_layers": 6, "hidden_dim": 384, "num_heads": 12, "intermediate_dim
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument(
-        "--model", default="minilm",
-        help="minilm or bert-base, which are their shapes with random weights; or a checkpoint directory",
-    )  # fmt: skip
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 128, 512])
-    parser.add_argument("--length", type=int, default=128, help="tokens of a row, none of them padding")
+    parser = make_parser(
+        __doc__, smoke="one small batch, one turn", data="folder with glue's files, for --write-tokens"
+    )
+    help = "minilm or bert-base, which are their shapes with random weights; or a checkpoint directory"
+    parser.add_argument("--model", default="minilm", help=help)
+    parser.add_argument("--batch-sizes", type=at_least_1, nargs="+", default=[32, 128, 512])
+    parser.add_argument("--length", type=at_least_1, default=128, help="tokens of a row, none of them padding")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--steps", type=int, default=30, help="steps in a turn of fit")
-    parser.add_argument("--rounds", type=int, default=5, help="turns; one more comes before, which compiles")
+    parser.add_argument("--steps", type=at_least_1, default=30, help="steps in a turn of fit")
+    parser.add_argument("--rounds", type=at_least_1, default=5, help="turns; one more comes before, which compiles")
     parser.add_argument("--tokens", type=pathlib.Path, help="file of --write-tokens: train on it and tell the accuracy")
-    parser.add_argument("--epochs", type=int, default=3, help="of --tokens")
-    parser.add_argument(
-        "--write-tokens", type=pathlib.Path, metavar="FILE",
-        help="do nothing but cut glue/sst2 into MiniLM's tokens, where TensorFlow is; needs --data-dir",
-    )  # fmt: skip
-    parser.add_argument("--data-dir", help="folder with the tasks' files, for --write-tokens")
-    parser.add_argument("--output", type=pathlib.Path, help="new JSON file")
-    parser.add_argument("--smoke", action="store_true", help="one small batch, one turn, nothing kept: does it run?")
-    options = parser.parse_args(arguments)
-    if options.smoke:
-        vars(options).update(batch_sizes=[2], length=8, steps=2, rounds=1, epochs=1, output=None)
-    if options.output is not None and options.output.exists():
-        parser.error(f"{options.output} exists, and results are added, never edited: give another --output.")
+    parser.add_argument("--epochs", type=at_least_1, default=3, help="of --tokens")
+    help = "do nothing but cut glue/sst2 into MiniLM's tokens, where TensorFlow is; needs --data-dir"
+    parser.add_argument("--write-tokens", type=pathlib.Path, metavar="FILE", help=help)
+    options = parse_arguments(parser, arguments, "gpu", batch_sizes=[2], length=8, steps=2, rounds=1, epochs=1)
     if options.write_tokens and not options.data_dir:
         parser.error("--write-tokens needs --data-dir, the folder that holds glue's files.")
     return options
@@ -68,17 +59,11 @@ def main():
     shared = {name: getattr(options, name) for name in ("model", "length", "steps", "rounds", "epochs", "smoke")}
     shared["tokens"] = None if options.tokens is None else str(options.tokens)
     rows = []
-    for size in options.batch_sizes:
-        for precision in options.precisions:
-            for arm in options.arms:
-                log(f"{arm}, {precision}, {size} rows ...")
-                rows.append(apart({**shared, "batch_size": size, "precision": precision, "arm": arm}))
+    for size, precision, arm in itertools.product(options.batch_sizes, options.precisions, options.arms):
+        log(f"{arm}, {precision}, {size} rows ...")
+        rows.append(apart({**shared, "batch_size": size, "precision": precision, "arm": arm}))
     about = {name: rows[0][name] for name in ("device", "versions")}
-    result = {"kind": "gpu", **provenance(), **about, "settings": shared, "rows": rows}
-    print(describe(result))
-    if options.output is not None:
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"Written to {options.output}")
+    show({"kind": "gpu", **provenance(), **about, "settings": shared, "rows": rows}, options.output, describe)
 
 
 def apart(settings):
@@ -103,9 +88,8 @@ def one(settings):
     keras.utils.set_random_seed(0)
     model, shape = build(settings["model"])
     if settings["arm"] == "adapters":
-        tf_adapters.add_adapters(
-            model, tf_adapters.AdapterConfig(bottleneck_size=64, train_layer_norm="encoder"), seed=0
-        )
+        config = tf_adapters.AdapterConfig(bottleneck_size=64, train_layer_norm="encoder")
+        tf_adapters.add_adapters(model, config, seed=0)
     tf_adapters.set_trainable(model, settings["arm"])
     called = Called(model)
     rate = 1e-3 if settings["arm"] == "adapters" else 3e-5
@@ -121,34 +105,25 @@ def one(settings):
         "trained_parameters": int(sum(np.prod(weight.shape) for weight in model.trainable_variables)),
     }
     if settings["tokens"] is None:
-        random = np.random.default_rng(0)
-        ids = random.integers(1000, 20_000, (size * settings["steps"], settings["length"])).astype("int32")
-        data, labels, length = inputs_of(ids), (ids[:, 1] % 2), settings["length"]
+        ids = np.random.default_rng(0).integers(1000, 20_000, (size * settings["steps"], settings["length"]))
+        labels = ids[:, 1] % 2
     else:
         with np.load(settings["tokens"]) as arrays:
             arrays = {name: arrays[name] for name in arrays.files}
-        rows = 2 * size if settings["smoke"] else len(arrays["train"])
-        data, labels, length = (
-            inputs_of(arrays["train"][:rows]),
-            arrays["train_labels"][:rows],
-            arrays["train"].shape[1],
-        )
+        ids, labels = (arrays[name][: 2 * size if settings["smoke"] else None] for name in ("train", "train_labels"))
     steps, seconds = len(labels) // size, []
     rows = steps * size  # full batches alone: another shape is compiled anew
-    data, labels = {name: value[:rows] for name, value in data.items()}, labels[:rows]
+    data, labels = inputs_of(ids[:rows]), labels[:rows]
     for _ in range(settings["epochs"] if settings["tokens"] else settings["rounds"] + 1):
         started = time.perf_counter()
         called.fit(data, labels, batch_size=size, verbose=0, shuffle=settings["tokens"] is not None)
         seconds.append(time.perf_counter() - started)
-    turns = [1e3 * each / steps for each in (seconds[1:] or seconds)]
-    flops = step_flops(size, length, settings["arm"], **shape)
+    times = extremes([1e3 * each / steps for each in (seconds[1:] or seconds)])
     found |= {
-        "first_turn_s": seconds[0],
-        "step_ms": {"median": statistics.median(turns), "min": min(turns), "max": max(turns)},
-        "examples_per_second": 1e3 * size / statistics.median(turns),
-        "tflops": flops / statistics.median(turns) / 1e9,
+        "first_turn_s": seconds[0], "step_ms": times, "examples_per_second": 1e3 * size / times["median"],
+        "tflops": step_flops(size, ids.shape[1], settings["arm"], **shape) / times["median"] / 1e9,
         "peak_mib": ((device.memory_stats() or {}).get("peak_bytes_in_use") or 0) / 2**20 or None,
-    }
+    }  # fmt: skip
     if settings["tokens"] is not None:
         count = size if settings["smoke"] else len(arrays["validation"]) // size * size or len(arrays["validation"])
         answers = called.predict(inputs_of(arrays["validation"]), batch_size=count, verbose=0).argmax(-1)
@@ -193,18 +168,13 @@ def write_tokens(path, data_dir):
     import tf_adapters
 
     model = tf_adapters.load_backbone("minilm", head="none")
-    tokenizer, task = (
-        tf_adapters.load_tokenizer(model, max_length=64),
-        tf_adapters.load_task("glue/sst2", data_dir=data_dir),
-    )
-    arrays = {}
+    tokenizer = tf_adapters.load_tokenizer(model, max_length=64)
+    task, arrays = tf_adapters.load_task("glue/sst2", data_dir=data_dir), {}
     for split in ("train", "validation"):
         rows = getattr(task, split)
         ids = tokenizer.encode(rows.text)["input_ids"]
-        arrays |= {
-            split: ids.to_tensor(0, (None, 64)).numpy().astype("uint16"),
-            f"{split}_labels": np.asarray(rows.labels, "int32"),
-        }
+        arrays[split] = ids.to_tensor(0, (None, 64)).numpy().astype("uint16")
+        arrays[f"{split}_labels"] = np.asarray(rows.labels, "int32")
     np.savez_compressed(path, **arrays)
     log(f"{path}: {len(arrays['train']):,} and {len(arrays['validation']):,} rows, {path.stat().st_size / 1e6:.1f} MB")
 

@@ -6,12 +6,9 @@ them.
 
 import numpy as np
 
-from benchmarks.peers.worker_protocol import Arm, read_batches, serve
+from benchmarks.peers.worker_protocol import RANK, Arm, read_batches, serve
 from benchmarks.result import installed_versions
 from benchmarks.steps.tf_worker import set_threads
-
-# KerasHub's own LoRA trains four matrices of each block: rank 8 of query and value.
-_LORA_RANK = 8
 
 
 class HubArm(Arm):
@@ -31,7 +28,7 @@ class HubArm(Arm):
             config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
             tf_adapters.add_adapters(model, config, seed=settings["seed"], fast=fast)
         if what == "lora":
-            model.backbone.enable_lora(_LORA_RANK)
+            model.backbone.enable_lora(RANK)  # four matrices of each block: those of query and value
         else:
             tf_adapters.set_trainable(model, what)
         self.model, self._what = model, what

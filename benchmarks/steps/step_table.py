@@ -6,28 +6,20 @@ from benchmarks.table_parts import NOTES, Table, in_notes, markdown, of_settings
 _HUB_ARMS = {"adapters": "**adapters**", "full": "full fine-tuning", "lora": "KerasHub's own LoRA r=8"}
 _HUB_BACKENDS = {"tensorflow": "TensorFlow", "tensorflow-jit": "TensorFlow, XLA", "jax": "JAX", "torch": "PyTorch"}
 ARMS = {
-    "adapters": "**adapters**, tf_adapters",
-    "checkpointed-adapters": "the same, gradient checkpointing",
-    "fast": "**adapters, fast**, tf_adapters",
-    "checkpointed-fast": "the same, gradient checkpointing",
+    "adapters": "**adapters**, tf_adapters", "checkpointed-adapters": "the same, gradient checkpointing",
+    "fast": "**adapters, fast**, tf_adapters", "checkpointed-fast": "the same, gradient checkpointing",
     "fast-upper": "adapters in the upper half, fast, no dropout",
     "fast-upper-cached": "the same on stored outputs of the lower half",
     **{
         f"{backend}-hub-{what}": f"{title}, KerasHub, Keras 3 on {keras}"
-        for what, title in _HUB_ARMS.items()
-        for backend, keras in _HUB_BACKENDS.items()
+        for what, title in _HUB_ARMS.items() for backend, keras in _HUB_BACKENDS.items()
     },
     "tensorflow-hub-fast": "**adapters, fast**, KerasHub, Keras 3 on TensorFlow",
-    "full": "full fine-tuning, TensorFlow",
-    "checkpointed-full": "the same, gradient checkpointing",
-    "torch-adapters": "adapters, PyTorch `adapters`",
-    "torch-full": "full fine-tuning, PyTorch",
-    "lora": "**LoRA r=8**, tf_adapters",
-    "fast-lora": "**LoRA r=8, fast**, tf_adapters",
-    "torch-lora": "LoRA r=8, PyTorch `peft`",
-    "products": "the matrix products of the fast step alone",
-    "forward-plain": "forward only, plain encoder",
-    "forward-adapters": "forward only, **with adapters**",
+    "full": "full fine-tuning, TensorFlow", "checkpointed-full": "the same, gradient checkpointing",
+    "torch-adapters": "adapters, PyTorch `adapters`", "torch-full": "full fine-tuning, PyTorch",
+    "lora": "**LoRA r=8**, tf_adapters", "fast-lora": "**LoRA r=8, fast**, tf_adapters",
+    "torch-lora": "LoRA r=8, PyTorch `peft`", "products": "the matrix products of the fast step alone",
+    "forward-plain": "forward only, plain encoder", "forward-adapters": "forward only, **with adapters**",
     "forward-fast": "forward only, **with adapters, fast**",
     "torch-forward-adapters": "forward only, PyTorch `adapters`",
     "routed": "forward only, **bank of {} adapters, each row its own task**",
@@ -35,19 +27,14 @@ ARMS = {
     "routed-lora": "forward only, **bank of {} LoRAs, each row its own task**",
     "torch-routed-lora": "forward only, PyTorch `peft`, {} LoRAs, each row its own task (`adapter_names`)",
     "torch-switch": "forward only, PyTorch `adapters`, one row at a time, adapters switched",
-}
-
-
+}  # fmt: skip
 # Of the overview: the title of a ratio of step times.
 RATIOS = {
-    "full / adapters": "full / adapters",
-    "torch-adapters / adapters": "PyTorch `adapters` / adapters",
-    "adapters / fast": "adapters / fast",
-    "full / fast": "full / fast",
+    "full / adapters": "full / adapters", "torch-adapters / adapters": "PyTorch `adapters` / adapters",
+    "adapters / fast": "adapters / fast", "full / fast": "full / fast",
     "tensorflow-hub-adapters / adapters": "KerasHub on TensorFlow / adapters",
-    "jax-hub-adapters / adapters": "on JAX / adapters",
-    "torch-hub-adapters / adapters": "on PyTorch / adapters",
-}
+    "jax-hub-adapters / adapters": "on JAX / adapters", "torch-hub-adapters / adapters": "on PyTorch / adapters",
+}  # fmt: skip
 
 
 def overview(results):
@@ -78,12 +65,13 @@ def _title(result):
 def table(result):
     """Markdown of one result of step.py."""
     settings, batches, places, rows = result["settings"], result["batches"], list(ARMS), []
-    for arm, row in sorted(
-        result["arms"].items(),
-        key=lambda item: (places.index(_shown_as(item[0])), row_number(item[1]), item[0].startswith(BEFORE), item[0]),
+    resident = {arm: row.get("resident", 0) for arm, row in result["arms"].items()}
+    for arm in sorted(
+        resident, key=lambda arm: (places.index(_shown_as(arm)), resident[arm], arm.startswith(BEFORE), arm)
     ):
+        row = result["arms"][arm]
         _, _, precision = arm.partition("@")
-        title = ARMS[_shown_as(arm)].format(f"{row_number(row):,}")
+        title = ARMS[_shown_as(arm)].format(f"{resident[arm]:,}")
         title += f", at {settings['before'][:7]}" if arm.startswith(BEFORE) else ""
         step = row["step_ms"]
         rows.append((
@@ -104,11 +92,6 @@ def table(result):
     )
     below = origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")
     return markdown(_title(result), head, "lrrrrrr", rows, *filter(None, ["\n".join(ratios)]), below)
-
-
-def row_number(row):
-    """The resident adapters of an arm, 0 of one without a bank."""
-    return row.get("resident", 0)
 
 
 def _shown_as(arm):

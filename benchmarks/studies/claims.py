@@ -73,17 +73,14 @@ def as_good(recorded):
         share = recorded.constant_accuracies.get("glue/sst2")
         constant = "" if share is None else f"constant answer {100 * share:.1f}; "
         settings = {**result["settings"], "seeds": len(result["seeds"])}
-        yield (
+        line = (
             f"SST-2 (accuracy; {budget(settings)}; {constant}`sst2-minilm`): full fine-tuning "
             f"{score(result['methods']['full'])}; less that: adapters {difference(apart)}, on "
-            f"{result['further_rows']:,} further rows {difference(further)}",
-            {
-                "SST-2 with 8,000 rows": (
-                    f"{difference(apart)}, on further rows {difference(further)}",
-                    least([says(one, above=-_BEHIND) for one in (apart, further)]),
-                )
-            },
+            f"{result['further_rows']:,} further rows {difference(further)}"
         )
+        figure = f"{difference(apart)}, on further rows {difference(further)}"
+        word = least([says(one, above=-_BEHIND) for one in (apart, further)])
+        yield line, {"SST-2 with 8,000 rows": (figure, word)}
 
 
 @claim("And on further classification tasks (Houlsby et al., table 2; report, table 3)")
@@ -100,13 +97,9 @@ def _less_full(recorded, *names):
     means = []
     for found in recorded.tasks(*names):
         arms = found.about["arms"]
-        shown = ", ".join(
-            f"{arm['title']} {difference(arm['minus_full'])}" for arm in arms.values() if arm["minus_full"]
-        )
-        yield (
-            f"{found.words}: full fine-tuning {score(arms['full'])}; less that: {shown}{edges(arms)}",
-            {found.title: _said(arms["houlsby"]["minus_full"], above=-_BEHIND)},
-        )
+        less = [f"{arm['title']} {difference(arm['minus_full'])}" for arm in arms.values() if arm["minus_full"]]
+        line = f"{found.words}: full fine-tuning {score(arms['full'])}; less that: {', '.join(less)}{edges(arms)}"
+        yield line, {found.title: _said(arms["houlsby"]["minus_full"], above=-_BEHIND)}
         means.append(arms["houlsby"]["minus_full"]["mean"])
     if len(means) > 1:
         mean = 100 * statistics.fmean(means)
@@ -122,10 +115,8 @@ def sharing_costs_little(recorded):
             apart = paired(arms[name]["values"], arms["unshared"]["values"])
             verdicts.append(says(apart, above=-_APART))
             shown.append(f"{arms[name]['title']} {difference(apart)}")
-        yield (
-            f"{found.words}: unshared {score(arms['unshared'])}; less that: {', '.join(shown)}",
-            {found.title: (", ".join(shown), least(verdicts))},
-        )
+        line = f"{found.words}: unshared {score(arms['unshared'])}; less that: {', '.join(shown)}"
+        yield line, {found.title: (", ".join(shown), least(verdicts))}
         counts = [f"{arms[name]['trained_parameters']:,}" for name in ("unshared", "per-layer", "3-shared")]
     if counts:
         yield f"Trained parameters: {', '.join(counts)}", {}
@@ -133,28 +124,22 @@ def sharing_costs_little(recorded):
 
 @claim("Adapters score higher than full fine-tuning on 1,000 rows (He et al., table 2)")
 def few_rows(recorded):
-    yield from _few(recorded, "low-resource-cola-sst2", "low-resource-1000")
+    for found in recorded.tasks("low-resource-cola-sst2", "low-resource-1000"):
+        (count,), arms = found.settings["counts"], found.about["arms"]
+        few, full = (arms[f"{arm}, {count:g}"] for arm in ("adapters", "full"))
+        yield _less(found, found.title, full, few["minus_full"], arms)
     for found in recorded.others("low-resource-minilm"):
         result, arms = found.about["results"]["reported"], {}
         for arm in ("adapters", "full"):
             tried = {run["learning_rate"] for run in recorded.other_runs("low-resource-minilm") if run["method"] == arm}
             arms[arm] = {"at_edge": at_edge(result[arm]["learning_rate"], tried)}
-        yield (
-            f"{found.words}: full fine-tuning {score(result['full'])}; adapters less that: "
-            f"{difference(result['adapters - full'])}{edges(arms)}",
-            {f"{found.title} in {found.settings['epochs']} epochs": _said(result["adapters - full"], above=0)},
-        )
+        title = f"{found.title} in {found.settings['epochs']} epochs"
+        yield _less(found, title, result["full"], result["adapters - full"], arms)
 
 
-def _few(recorded, *names):
-    for found in recorded.tasks(*names):
-        (count,), arms = found.settings["counts"], found.about["arms"]
-        few, full = (arms[f"{arm}, {count:g}"] for arm in ("adapters", "full"))
-        yield (
-            f"{found.words}: full fine-tuning {score(full)}; adapters less that: "
-            f"{difference(few['minus_full'])}{edges(arms)}",
-            {found.title: _said(few["minus_full"], above=0)},
-        )
+def _less(found, title, full, apart, arms):
+    line = f"{found.words}: full fine-tuning {score(full)}; adapters less that: {difference(apart)}{edges(arms)}"
+    return line, {title: _said(apart, above=0)}
 
 
 @claim("Adapters vary less over seeds (He et al., figure 4; Han et al., figure 2)")
@@ -162,12 +147,10 @@ def less_spread(recorded):
     for found in recorded.tasks("stability-cola", "stability-sst2"):
         arms = [max(arm["rates"].values(), key=lambda row: row["mean"]) for arm in found.about["arms"].values()]
         shown = (f"{score(row)} of {row['n']} seeds, {100 * row['collapsed']:.0f} % collapsed" for row in arms)
-        ratio = of_spreads(*arms)
-        yield (
-            f"{found.words}, each at its best rate: {' with adapters; '.join(shown)} with full fine-tuning; ratio of "
-            f"the deviations {ratio_of(ratio)}",
-            {found.title: (f"ratio {ratio_of(ratio)}", says(ratio, below=1) if ratio else UNCLEAR)},
-        )
+        ratio, at_best = of_spreads(*arms), f"{found.words}, each at its best rate"
+        line = f"{at_best}: {' with adapters; '.join(shown)} with full fine-tuning; ratio of the deviations "
+        word = says(ratio, below=1) if ratio else UNCLEAR
+        yield line + ratio_of(ratio), {found.title: (f"ratio {ratio_of(ratio)}", word)}
 
 
 @claim("Adapters depend less on the learning rate (He et al., figure 4)")
@@ -186,10 +169,8 @@ def any_rate(recorded):
             )
         less = paired(*apart)
         # Where both grids reach the constant answer, the best to the worst is only the best.
-        yield (
-            f"{found.words}: {'; '.join(shown)}; best to worst, adapters less full fine-tuning: {difference(less)}",
-            {found.title: (difference(less), UNCLEAR if all(lost) else says(less, below=0))},
-        )
+        line = f"{found.words}: {'; '.join(shown)}; best to worst, adapters less full fine-tuning: {difference(less)}"
+        yield line, {found.title: (difference(less), UNCLEAR if all(lost) else says(less, below=0))}
 
 
 @claim("With fewer trained parameters adapters score higher than the uppermost block (Houlsby et al., figure 4)")
@@ -201,11 +182,8 @@ def cheaper(recorded):
             for name in ("adapters-64", "adapters-512", "top-1", "top-2", "top-4", "full")
         )
         apart = paired(arms["adapters-64"]["values"], arms["top-1"]["values"])
-        yield (
-            f"{found.words}: {', '.join(shown)}; adapters of 64 less top 1: {difference(apart)}"
-            f"{one_rate(found.settings)}",
-            {found.title: _said(apart, above=0)},
-        )
+        line = f"{found.words}: {', '.join(shown)}; adapters of 64 less top 1: {difference(apart)}"
+        yield line + one_rate(found.settings), {found.title: _said(apart, above=0)}
 
 
 @claim("The size of the adapters matters by 0.5 points at most (Houlsby et al., section 3.6)")
@@ -248,11 +226,8 @@ def other_places(recorded):
         shown = ", ".join(f"{titles[name]} {difference(numbers)}" for name, numbers in apart.items())
         verdicts = [says(numbers, above=-_APART, below=_APART) for numbers in apart.values()]
         arms = {name: {"at_edge": methods[name]["at_edge_of_grid"]} for name in ("houlsby", *apart)}
-        yield (
-            f"{found.words}: Houlsby {score(methods['houlsby'])}; less that, of as many parameters: {shown}"
-            f"{edges(arms)}",
-            {found.title: (shown, least(verdicts))},
-        )
+        line = f"{found.words}: Houlsby {score(methods['houlsby'])}; less that, of as many parameters: {shown}"
+        yield line + edges(arms), {found.title: (shown, least(verdicts))}
 
 
 @claim("Initial weights of a standard deviation below 0.01 are as good, to 0.5 points (Houlsby et al., figure 6)")
@@ -268,20 +243,16 @@ def large_weights(recorded):
 def _against_the_papers(recorded, wanted, **bounds):
     for found in recorded.tasks("init", "init-sst2"):
         arms = found.about["arms"]
-        apart = {
-            name: paired(arm["values"], arms["0.01"]["values"]) for name, arm in arms.items() if wanted(float(name))
-        }
+        usual, others = (
+            arms["0.01"]["values"],
+            {name: arm["values"] for name, arm in arms.items() if wanted(float(name))},
+        )
+        apart = {name: paired(values, usual) for name, values in others.items()}
         shown = ", ".join(f"{name} {difference(numbers)}" for name, numbers in apart.items())
         most = max(apart, key=lambda name: abs(apart[name]["mean"]))
-        yield (
-            f"{found.words}: {score(arms['0.01'])} at 0.01; less that, at {shown}",
-            {
-                found.title: (
-                    f"{difference(apart[most])} at {most}, the greatest of {len(apart)}",
-                    least([says(numbers, **bounds) for numbers in apart.values()]),
-                )
-            },
-        )
+        figure = f"{difference(apart[most])} at {most}, the greatest of {len(apart)}"
+        word = least([says(numbers, **bounds) for numbers in apart.values()])
+        yield f"{found.words}: {score(arms['0.01'])} at 0.01; less that, at {shown}", {found.title: (figure, word)}
 
 
 def _maps(recorded):
@@ -296,11 +267,9 @@ def single_block(recorded):
         together = [one["drops"]["0-5"] for one in maps]
         shares = [100 * one / all_of_it for one, all_of_it in zip(worst, together)]
         word = shown_by(max(worst) <= 0.02, found.settings["seeds"]) if min(together) > _ENOUGH else UNCLEAR
-        yield (
-            f"{found.words}: of {len(maps)} variants the worst block gives {per_cent(worst)} %, which is "
-            f"{reach(shares, 0)} % of the {per_cent(together)} % that all adapters give together",
-            {found.title: (f"{per_cent(worst)} % of {per_cent(together)} %", word)},
-        )
+        line = f"{found.words}: of {len(maps)} variants the worst block gives {per_cent(worst)} %, which is "
+        line += f"{reach(shares, 0)} % of the {per_cent(together)} % that all adapters give together"
+        yield line, {found.title: (f"{per_cent(worst)} % of {per_cent(together)} %", word)}
 
 
 @claim("With all adapters taken out, about the constant answer is left (Houlsby et al., section 3.6)")
@@ -308,15 +277,9 @@ def no_adapters(recorded):
     for found, maps, _ in _maps(recorded):
         drops = [one["drops"]["0-5"] for one in maps]
         left, constant = [one["whole"]["mean"] * (1 - one["drops"]["0-5"]) for one in maps], maps[0]["constant"]
-        yield (
-            f"{found.words}: {per_cent(drops)} % are lost, {per_cent(left)} are left",
-            {
-                found.title: (
-                    f"{per_cent(left)} left of a constant answer of {100 * constant:.1f}",
-                    shown_by(all(abs(one - constant) < 0.005 for one in left), found.settings["seeds"]),
-                )
-            },
-        )
+        figure = f"{per_cent(left)} left of a constant answer of {100 * constant:.1f}"
+        word = shown_by(all(abs(one - constant) < 0.005 for one in left), found.settings["seeds"])
+        yield f"{found.words}: {per_cent(drops)} % are lost, {per_cent(left)} are left", {found.title: (figure, word)}
 
 
 @claim("The adapters of lower blocks matter less (Houlsby et al., section 3.6)")
@@ -324,17 +287,13 @@ def lower_blocks(recorded):
     for found, maps, rows in _maps(recorded):
         lower, upper = ([one["drops"][span] for one in maps] for span in ("0-2", "3-5"))
         more = [round((a - b) * one["whole"]["mean"] * rows) for a, b, one in zip(lower, upper, maps)]
-        yield (
-            f"{found.words}: {per_cent(lower)} % are lost without those of the lower three blocks of 6, "
+        counts = ", ".join(f"{count:+d}" for count in more)
+        line = f"{found.words}: {per_cent(lower)} % are lost without those of the lower three blocks of 6, "
+        line += (
             f"{per_cent(upper)} % without those of the upper three; the lower three are worth more of {rows:,} rows by "
-            f"{', '.join(f'{count:+d}' for count in more)}",
-            {
-                found.title: (
-                    f"{', '.join(f'{count:+d}' for count in more)} of {rows:,} rows",
-                    shown_by(max(more) < 0, found.settings["seeds"]),
-                )
-            },
         )
+        word = shown_by(max(more) < 0, found.settings["seeds"])
+        yield line + counts, {found.title: (f"{counts} of {rows:,} rows", word)}
 
 
 @claim("Adapters drift less from the pretrained encoder in every block (He et al., figure 2)")
@@ -350,17 +309,12 @@ def drift(recorded):
                 + (f", more drift with {more} of {apart['n']} seeds" if more else "")
             )
             words.setdefault(says(apart, above=0), {})[str(block)] = difference(apart)
-        yield (
+        line = (
             f"{found.words}, similarity to the pretrained encoder in per cent with adapters and with full fine-tuning, "
-            f"and the difference: {'; '.join(shown)}",
-            {
-                f"{found.title} block{'s' if len(blocks) > 1 else ''} {', '.join(blocks)}": (
-                    ", ".join(blocks.values()),
-                    word,
-                )
-                for word, blocks in words.items()
-            },
         )
+        titles = {word: f"block{'s' if len(blocks) > 1 else ''} {', '.join(blocks)}" for word, blocks in words.items()}
+        verdicts = {f"{found.title} {titles[word]}": (", ".join(words[word].values()), word) for word in words}
+        yield f"{line}and the difference: {'; '.join(shown)}", verdicts
 
 
 @claim("Adapters overfit less (He et al., figure 5)")
@@ -427,6 +381,7 @@ def flatter(recorded):
         share = recorded.constant_accuracies.get(found.settings["tasks"][0])
         constant = None if share is None else -share * math.log(share) - (1 - share) * math.log(1 - share)
         learnt = constant is not None and max(lowest) < constant
+        word = shown_by(forward[0] > forward[1], found.settings["seeds"]) if learnt else UNCLEAR
         after = " and ".join(f"{arm['losses']['1.0000']:.2f}" for arm in (adapters, full))
         yield (
             f"{found.words}: the loss is at most twice its least over {adapters['width']:.2f} units of the line with "
@@ -436,12 +391,7 @@ def flatter(recorded):
             f"{lowest[1]:.3f} at the least"
             + ("" if constant is None else f", the constant answer's {constant:.3f}")
             + "; it is the loss of the reported rows, not of those that trained",
-            {
-                found.title: (
-                    f"{forward[0]:.3f} and {forward[1]:.3f} wide",
-                    shown_by(forward[0] > forward[1], found.settings["seeds"]) if learnt else UNCLEAR,
-                )
-            },
+            {found.title: (f"{forward[0]:.3f} and {forward[1]:.3f} wide", word)},
         )
 
 
@@ -469,11 +419,10 @@ def gradients(recorded):
 def pretraining_helps(recorded):
     for found in recorded.others("pretraining-minilm"):
         apart = found.about["pretrained - alone"]
-        yield (
-            f"{found.words}, {found.settings['steps']:,} steps of pretraining: adapters "
-            f"{score(found.about['alone'])}, pretrained {difference(apart)}",
-            {found.title: _said(apart, above=0)},
+        line = (
+            f"{found.words}, {found.settings['steps']:,} steps of pretraining: adapters {score(found.about['alone'])}, "
         )
+        yield f"{line}pretrained {difference(apart)}", {found.title: _said(apart, above=0)}
 
 
 @claim("With adapters PWWS attacks succeed less often (Han et al., figure 5)")
@@ -490,8 +439,7 @@ def harder_to_fool(recorded):
             )
             verdicts[f"{found.title} {words.partition(' of')[0]}"] = _said(apart, below=0)
         changed = of_shares(shares[f"adapters, {step}"], shares["adapters"])
-        yield (
-            f"{found.words}, attacks on {found.settings['texts']} texts that succeed, in per cent: "
-            f"{'; '.join(shown)}; pretraining changes it with adapters by {difference(changed)}",
-            verdicts,
+        line = (
+            f"{found.words}, attacks on {found.settings['texts']} texts that succeed, in per cent: {'; '.join(shown)}"
         )
+        yield f"{line}; pretraining changes it with adapters by {difference(changed)}", verdicts

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 
+from benchmarks.studies.recorded import read
 from benchmarks.studies.tasks import at_best_rate
 from tf_adapters.studies.numbers import paired
 
@@ -32,11 +33,7 @@ class Found:
 
 
 class Recorded:
-    """The recorded studies, and the results of other commands beside them.
-
-    Args:
-        folder: path that has the studies' folders.
-    """
+    """The recorded studies of a folder, and the results of other commands beside it."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -92,13 +89,13 @@ class Recorded:
         """A study's `settings` and `summary`, a dict, or None; of an unfinished one, of the seeds that are done."""
         folder = self.folder / name
         if (folder / "summary.json").exists():
-            return _read(folder / "summary.json")
+            return read(folder / "summary.json")
         values = self.values(name)
         # All arms are run with one seed, then with the next.
         done = max((value.get("seed", 0) for value in values), default=0)
         if done < 2:
             return None
-        begun = _read(folder / "study.json")
+        begun = read(folder / "study.json")
         begun["settings"]["seeds"] = done
         return {"settings": begun["settings"], "summary": summarised(begun, values)}
 
@@ -131,17 +128,13 @@ class Recorded:
     def other(self, name):
         """The summary of a result of another command, a dict, or None."""
         path = self.folder.parent / name / "summary.json"
-        return _read(path) if path.exists() else None
+        return read(path) if path.exists() else None
 
     def other_runs(self, name):
         """The runs of a result of another command that did not diverge, with their accuracy or None."""
         lines = (self.folder.parent / name / "runs.jsonl").read_text(encoding="utf-8").splitlines()
         runs = [run for run in map(json.loads, lines) if run.get("scores")]
         return [{**run, "accuracy": run["scores"]["reported"].get("accuracy")} for run in runs]
-
-
-def _read(path):
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def at_best_rates(runs):

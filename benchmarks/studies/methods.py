@@ -1,12 +1,11 @@
 """Houlsby, Pfeiffer, parallel adapters and LoRA at equal numbers of trained parameters, each at its best learning
 rate."""
 
-from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.result import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
 from benchmarks.table_parts import Table, listed, markdown, mean_and_sd, of_settings, origin, short_difference, titled
-from tf_adapters.studies.numbers import at_edge
+from tf_adapters.studies.numbers import at_edge, paired, spread
 
 # Method -> the config's name, the field that is its size, and what else it has. LayerNorms train where the paper's do.
 _PLAIN = {"activation": "relu", "placement": "ffn", "init_stddev": 0.03, "train_layer_norm": "none"}
@@ -19,13 +18,8 @@ METHODS = {
 
 
 def sized(method, parameters, encoder):
-    """The method's config whose number of trained parameters, LayerNorms included, is nearest.
-
-    Args:
-        method: key of `METHODS`.
-        parameters: int.
-        encoder: dict of depth, hidden_size, intermediate_size, and layer_norm (what "none", "encoder" and "all" have).
-    """
+    """The method's config whose number of trained parameters, LayerNorms included, is nearest on an encoder, a dict of
+    depth, hidden_size, intermediate_size, and layer_norm (what "none", "encoder" and "all" have)."""
     import tf_adapters
 
     name, field, others = METHODS[method]
@@ -57,12 +51,9 @@ def describe_encoder(source):
 
     config = transformers.AutoConfig.from_pretrained(find_files(source))
     family = get_family(config.model_type)
-    return {
-        "depth": family.depth(config),
-        "hidden_size": config.hidden_size,
-        "intermediate_size": family.intermediate_size(config),
-        "layer_norm": family.parameters(config)["layer_norm"],
-    }
+    inner, norms = family.intermediate_size(config), family.parameters(config)["layer_norm"]
+    sizes = {"hidden_size": config.hidden_size, "intermediate_size": inner}
+    return {"depth": family.depth(config), **sizes, "layer_norm": norms}
 
 
 def summarise(chosen, rates):
@@ -74,26 +65,22 @@ def summarise(chosen, rates):
         values = {method: [run["primary"] for run in runs] for method, runs in methods.items()}
         for method, runs in methods.items():
             study.check_finished(f"{method} on {task}", runs)
-            others = None if method == "houlsby" else paired_difference(values[method], values["houlsby"])
+            others = None if method == "houlsby" else paired(values[method], values["houlsby"])
             summary[task]["methods"][method] = {
                 **{name: runs[0][name] for name in ("learning_rate", "trained_parameters", "config")},
-                "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates),
-                "values": values[method],
-                **mean_and_spread(values[method]),
+                "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates), **spread(values[method]),
                 "minus houlsby": others,
-            }
+            }  # fmt: skip
     return summary
 
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__
-        + " The rate is chosen at the first seed, and the epoch always, on rows of the training split that nothing "
-        "else uses; reported are the task's own validation rows.",
+        f"{__doc__} The rate is chosen at the first seed, and the epoch always, on rows of the training split that "
+        "nothing else uses; reported are the task's own validation rows.",
         "data_dir tasks model learning_rates rows validation_rows epochs batch_size max_length seeds precision output",
-        tasks=["glue/sst2", "glue/cola"],
-        output=RESULTS / "methods-minilm",
-    )
+        tasks=["glue/sst2", "glue/cola"], output=RESULTS / "methods-minilm",
+    )  # fmt: skip
     help = "trained beside the head; each method's size is the nearest to it"
     parser.add_argument("--parameters", type=int, default=310_000, help=help)
     return parser.parse_args(arguments)

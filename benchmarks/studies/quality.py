@@ -5,12 +5,11 @@ import pathlib
 import sys
 import tempfile
 
-from benchmarks.pairing import mean_and_spread, paired_difference
-from benchmarks.result import RESULTS
+from benchmarks.result import RESULTS, at_least_1
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs, held_out_of_train
 from benchmarks.table_parts import METHOD_TITLES, Table, in_points, listed, markdown, of_settings, origin, titled
-from tf_adapters.studies.numbers import at_edge
+from tf_adapters.studies.numbers import at_edge, paired, spread
 
 # What the grid is over; None stands for the encoder's own dropout and for the paper's 0.01.
 POINT = ("learning_rate", "dropout", "init_stddev")
@@ -24,18 +23,14 @@ def summarise(best, grids):
         accuracies, further = ([run[name] for run in runs] for name in ("accuracy", "further_accuracy"))
         rates = [point["learning_rate"] for point in grids[method]]
         methods[method] = {
-            **{name: runs[0].get(name) for name in (*POINT, "trained_parameters")},
-            "grid": grids[method],
-            "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates),
-            "accuracies": accuracies,
-            **mean_and_spread(accuracies),
-            "further": mean_and_spread(further),
-            "further_accuracies": further,
+            **{name: runs[0].get(name) for name in (*POINT, "trained_parameters")}, "grid": grids[method],
+            "at_edge_of_grid": at_edge(runs[0]["learning_rate"], rates), "accuracies": accuracies,
+            **spread(accuracies), "further": spread(further), "further_accuracies": further,
             "validation_mean": study.mean_validation(runs),
-            "seconds": mean_and_spread([run["seconds"] for run in runs])["mean"],
-        }
+            "seconds": spread([run["seconds"] for run in runs])["mean"],
+        }  # fmt: skip
     differences = {
-        name: paired_difference(methods["adapters"][values], methods["full"][values])
+        name: paired(methods["adapters"][values], methods["full"][values])
         for name, values in (("adapters - full", "accuracies"), ("adapters - full, further rows", "further_accuracies"))
     }
     return {"methods": methods, **differences}
@@ -48,9 +43,7 @@ def make_trainer(settings, options):
         needed = settings["rows"] + settings["validation_rows"] + options.further_rows
         if needed > len(task.train):
             there = len(task.train)
-            sys.exit(
-                f"--rows, --validation-rows and --further-rows ask for {needed} rows; the training split has {there}."
-            )
+            sys.exit(f"--rows, --validation-rows and --further-rows ask for {needed} rows; there are {there}.")
         data, reported, further = held_out_of_train(task, settings["rows"], settings["validation_rows"], seed)
         return data, {"reported": reported, "further": further(options.further_rows)}
 
@@ -69,35 +62,27 @@ def make_trainer(settings, options):
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__
-        + " Learning rate, dropout and epoch are chosen on validation rows that are sampled from the training split; "
-        "the accuracies reported are those of the task's own validation split (SST-2: 872 rows), which chooses "
-        "nothing.",
+        f"{__doc__} Learning rate, dropout and epoch are chosen on validation rows that are sampled from the training "
+        "split; the accuracies reported are those of the task's own validation split, which chooses nothing.",
         "task model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds precision "
         "output",
-        task="glue/sst2",
-        rows=8000,
-        validation_rows=1000,
-    )
+        task="glue/sst2", rows=8000, validation_rows=1000,
+    )  # fmt: skip
     parser.add_argument("--data-dir", help="folder with tfds glue/sst2; default: tensorflow_datasets' own")
-    parser.add_argument(
-        "--further-rows", type=int, default=6000, help="rows of the training split that nothing else uses, scored too"
-    )
+    help = "rows of the training split that nothing else uses, scored too"
+    parser.add_argument("--further-rows", type=int, default=6000, help=help)
     parser.add_argument("--adapter-learning-rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3, 3e-3])
     parser.add_argument("--full-learning-rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4, 2e-4])
     number = {"type": lambda text: None if text == "default" else float(text), "nargs": "+", "metavar": "X"}
     parser.add_argument("--adapter-dropouts", default=[0.0], **number, help="of the encoder; `default` for its own")
     parser.add_argument("--full-dropouts", default=[None], **number, help="the same for full fine-tuning")
     parser.add_argument("--init-stddevs", default=[None, 0.03], **number, help="of the adapters; `default` for 0.01")
-    parser.add_argument("--finalists", type=int, default=2, help="points of a grid that are run at every seed")
+    parser.add_argument("--finalists", type=at_least_1, default=2, help="points of a grid that are run at every seed")
     parser.add_argument("--smoke", action="store_true", help="64 rows, 1 epoch, 2 seeds, nothing kept: does it run?")
     options = parser.parse_args(arguments)
     if options.smoke:
-        options.rows, options.validation_rows, options.further_rows, options.epochs = 64, 32, 32, 1
-        options.seeds = [0, 1]
-        options.adapter_learning_rates, options.full_learning_rates, options.init_stddevs = [1e-3], [5e-5], [None]
-    if options.finalists < 1:
-        parser.error(f"--finalists {options.finalists} must be at least 1.")
+        vars(options).update(rows=64, validation_rows=32, further_rows=32, epochs=1, seeds=[0, 1])
+        vars(options).update(adapter_learning_rates=[1e-3], full_learning_rates=[5e-5], init_stddevs=[None])
     if len(set(options.seeds)) != len(options.seeds):
         parser.error("--seeds names a seed twice.")
     return options

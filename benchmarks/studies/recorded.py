@@ -81,9 +81,8 @@ def main(arguments=None):
 def _options(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("studies", nargs="*", default=list(PLAN), metavar="STUDY", help=f"of {', '.join(PLAN)}")
-    parser.add_argument(
-        "--minutes", type=float, help="stop after the run that is at hand then; without it when all are done"
-    )
+    help = "stop after the run that is at hand then; without it when all are done"
+    parser.add_argument("--minutes", type=float, help=help)
     parser.add_argument("--data-dir", help="folder that holds the tasks' files in its folders")
     parser.add_argument("--wordnet", help="folder with WordNet's files, for attack")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("studies"), help="where they go on")
@@ -125,11 +124,8 @@ def study_of(name, **others):
 
 
 def conduct(name, options, made, deadline):
-    """Run a study until it is done or time is up, and keep what it has measured; whether it is done.
-
-    Raises:
-        InputError: the study is refused; what another version has begun, say.
-    """
+    """Run a study until it is done or time is up, and keep what it has measured; whether it is done. InputError, if it
+    is refused: what another version has begun, say."""
     from tf_adapters.studies.lab import Stopped, run
 
     folder, others = options.folder / name, {"data_dir": options.data_dir, "precision": options.precision}
@@ -137,8 +133,8 @@ def conduct(name, options, made, deadline):
         others["wordnet"] = options.wordnet
     take_up(name, folder)
     study = study_of(name, **others)
-    commits = _commits(folder)
-    commits = list(dict.fromkeys([*commits, made["git"]["commit"]]))
+    before = read(folder / _PARTS[2])["commits"] if (folder / _PARTS[2]).exists() else ()
+    commits = list(dict.fromkeys([*before, made["git"]["commit"]]))
     made = {**made, "command": command(name, options.precision), "precision": options.precision, "commits": commits}
     try:
         run(study, folder, resume=(folder / _PARTS[0]).exists(), observer=_until(name, deadline))
@@ -148,11 +144,6 @@ def conduct(name, options, made, deadline):
     keep(name, folder, made)
     log(f"{name}: done")
     return True
-
-
-def _commits(folder):
-    path = folder / _PARTS[2]
-    return json.loads(path.read_text(encoding="utf-8"))["commits"] if path.exists() else []
 
 
 def _until(name, deadline):
@@ -181,12 +172,16 @@ def keep_parts(name, folder, made, kept=KEPT):
     if not (folder / _PARTS[1]).exists():
         return
     (kept / name).mkdir(parents=True, exist_ok=True)
-    begun = json.loads((folder / _PARTS[0]).read_text(encoding="utf-8"))
+    begun = read(folder / _PARTS[0])
     begun["settings"] = _without_folders(begun["settings"])
     _write(kept / name / _PARTS[0], begun)
     shutil.copyfile(folder / _PARTS[1], kept / name / _PARTS[1])
     for place in (folder, kept / name):
         _write(place / _PARTS[2], made)
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _write(path, document):
@@ -206,7 +201,7 @@ def keep(name, folder, made, kept=KEPT):
     for path in folder.iterdir():
         if path.suffix in (".csv", ".svg"):
             shutil.copyfile(path, kept / name / path.name)
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = read(folder / "summary.json")
     summary["settings"] = _without_folders(summary["settings"])
     about = {"commits": made["commits"], "precision": made["precision"], "processor": made["machine"]["cpu"]}
     _write(kept / name / "summary.json", {**summary, **about})

@@ -31,10 +31,6 @@ _OPTIONS = {
     "precision": {"choices": ("float32", "mixed_bfloat16"), "default": "float32"},
     "output": {"type": pathlib.Path, "help": "folder"},
 }  # fmt: skip
-_GOES_ON = (
-    " Each finished run is one line of runs.jsonl in the output folder: the same command goes on where a killed one "
-    "stopped."
-)
 
 
 def parser(description, names, **defaults):
@@ -44,7 +40,7 @@ def parser(description, names, **defaults):
         own = {"default": defaults[name]} if name in defaults else {}
         made.add_argument(f"--{name.replace('_', '-')}", **{**_OPTIONS[name], **own})
     if "seeds" in names.split():
-        made.description += _GOES_ON
+        made.description += " Each finished run is a line of runs.jsonl; a killed command goes on when it is repeated."
     return made
 
 
@@ -62,15 +58,11 @@ def conduct(runs, settings, tasks, arms, seeds, train, *, finalists=1, passed_ov
     Args:
         runs: `Runs`.
         settings: dict that a run must equal, beside the task, to count as this study's.
-        tasks: names.
         arms: dict from a method to its points, dicts of the values that tell its runs apart.
-        seeds: ints.
-        train: function of a task's name and what identifies the run (method, point and seed) that returns the
-            results, a dict.
+        train: function of a task's name and what identifies the run (method, point and seed) that returns a dict.
         finalists: int, how many points of an arm are run at every seed.
         passed_over: dict that is told why a task's files cannot be read; without it that ends the study, and so does
             an arm that diverges at every point.
-        log: function for progress lines.
 
     Returns: dict from task to a dict from method to its runs at the best point, in the order of the seeds.
     """
@@ -152,8 +144,6 @@ class Trainer:
     """Trains and scores one run; loads TensorFlow, the vocabulary and a task when a run needs them.
 
     Args:
-        options: with `model` and `data_dir`.
-        settings: as `make_run` takes them.
         split: function of a task, the settings and a seed: the task at the study's budget, and the labelled rows to
             score, by name.
         lengths: dict from a kind of tasks to the tokens kept of its texts, in place of the settings'.
@@ -199,11 +189,8 @@ class Trainer:
 
 
 def prepare(task, settings, seed):
-    """The task at the study's budget, and the labelled rows to report on.
-
-    Where the test split has labels it is reported, and validation chooses the epoch; otherwise
-    validation is reported, and rows of the training split, drawn by the seed, choose.
-    """
+    """The task at the study's budget, and the labelled rows to report on: those of the test split, if it has labels,
+    and validation chooses the epoch; otherwise those of validation, and rows drawn from the training split choose."""
     from tf_adapters.tasks.rows import sample_rows
 
     if task.test is not None and task.test.labels is not None:
@@ -216,15 +203,8 @@ def prepare(task, settings, seed):
 
 
 def finish(kind, folder, outcome, describe, *, kept=True):
-    """Print what a study comes to, and write it to `summary.json`; a stop or a failure ends the command.
-
-    Args:
-        kind: str, by which `tables.py` knows it.
-        folder: path.
-        outcome: function that does the runs, and returns a run, whose versions and commit count, and a dict for JSON.
-        describe: function of that dict that returns its text, perhaps its table.
-        kept: bool, tell where it was written to.
-    """
+    """Print what a study comes to, and write it to `summary.json`; a stop or a failure ends the command. `outcome` does
+    the runs, and returns a run, whose versions and commit count, and a dict for JSON."""
     try:
         run, summary = outcome()
     except KeyboardInterrupt:

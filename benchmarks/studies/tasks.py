@@ -4,11 +4,11 @@ import collections
 import sys
 
 from benchmarks import table_parts as parts
-from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.result import RESULTS
 from benchmarks.studies import study
 from benchmarks.studies.training_runs import Runs
 from benchmarks.table_parts import METHOD_TITLES, NOTES, RESULTS_PAGE, Table, of_settings
+from tf_adapters.studies.numbers import paired, spread
 
 METHODS = ("adapters", "full")
 # Further ways of adapter tuning, which should change nothing but its speed.
@@ -26,14 +26,8 @@ LENGTHS = {"question-answering": 256}
 
 
 def summarise(runs):
-    """Means, spreads and paired differences by task, as a dict for JSON.
-
-    Args:
-        runs: list of runs, as `runs.jsonl` has them.
-
-    Returns: dict from task to metric, rows, constant score, and for each set of reported rows
-        ("reported", and the names of zero-shot ones) and method mean, sd, sem and n.
-    """
+    """Means, spreads and paired differences of runs, as `runs.jsonl` has them: a dict from task to metric, rows,
+    constant score, and for each set of reported rows ("reported", and the names of zero-shot ones) each method's."""
     by_task = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
         by_task[run["settings"]["task"]][run["method"]].append(run)
@@ -62,21 +56,19 @@ def _summarise_task(by_method):
             if found:
                 rate = next(iter(runs.values()))["learning_rate"]
                 values[method] = found
-                result[method] = {**mean_and_spread(list(found.values())), "learning_rate": rate}
+                result[method] = {**spread(list(found.values())), "learning_rate": rate}
         for one, other in [("adapters", "full"), *[(variant, "adapters") for variant in VARIANTS]]:
             both = [seed for seed in values.get(one, ()) if seed in values.get(other, ())]
             if both:
                 pair = [[values[method][seed] for seed in both] for method in (one, other)]
-                result[f"{one} - {other}"] = paired_difference(*pair)
+                result[f"{one} - {other}"] = paired(*pair)
         summary["results"][scored] = result
     return summary
 
 
 def parse(arguments=None):
     parser = study.parser(
-        __doc__
-        + " Tasks whose files are not below --data-dir are named and passed over. More --seeds are added to those "
-        "that are there.",
+        f"{__doc__} Tasks whose files are not below --data-dir are named and passed over. More --seeds are added.",
         "data_dir tasks model rows validation_rows epochs batch_size bottleneck train_layer_norm max_length seeds "
         "precision output",
         tasks=list(TASKS),

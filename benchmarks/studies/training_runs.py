@@ -13,11 +13,7 @@ from benchmarks.result import git_state, installed_versions
 
 
 class Runs:
-    """The finished runs of a folder: `runs.jsonl`, one line each, only ever added to.
-
-    Args:
-        folder: path; made when the first run is added.
-    """
+    """The finished runs of a folder, which the first one makes: `runs.jsonl`, one line each, only ever added to."""
 
     def __init__(self, folder):
         self.path = pathlib.Path(folder) / "runs.jsonl"
@@ -52,12 +48,8 @@ class Runs:
 
 
 def held_out_of_train(task, rows, validation_rows, seed):
-    """The task with a validation split drawn from its training rows, and its own validation rows to report on.
-
-    Both methods of a pair see the same rows at one seed.
-
-    Returns: `(task, rows to report on, function of a number that returns as many further rows of the training split)`.
-    """
+    """The task with a validation split drawn by the seed from its training rows, its own validation rows to report on,
+    and a function of a number that returns as many further rows of the training split."""
     import numpy as np
 
     used = rows + validation_rows
@@ -69,10 +61,6 @@ def held_out_of_train(task, rows, validation_rows, seed):
 
 def make_run(settings, model_source):
     """A function that trains and scores once; loads TensorFlow now.
-
-    Args:
-        settings: dict with epochs, batch_size, bottleneck, train_layer_norm, max_length, precision.
-        model_source: as in `load_backbone`.
 
     Returns: function of a `Task`, a dict of labelled rows to score by name, "adapters" or "full" ("fast": adapters with
         fast blocks, "unsorted": adapters on random batches), seed, learning rate, dropout (None: the encoder's own),
@@ -122,14 +110,10 @@ def make_run(settings, model_source):
         del model, scorer
         gc.collect()
         return {
-            "scores": scores,
-            "best_epoch": result.best_epoch,
-            "validation_best": max(epochs.values),
-            "validation_accuracies": epochs.values,
-            "seconds": round(time.monotonic() - started, 1),
-            "training_seconds": round(result.seconds, 1),
-            **about,
-        }
+            "scores": scores, "best_epoch": result.best_epoch, "validation_best": max(epochs.values),
+            "validation_accuracies": epochs.values, "seconds": round(time.monotonic() - started, 1),
+            "training_seconds": round(result.seconds, 1), **about,
+        }  # fmt: skip
 
     return run
 

@@ -6,10 +6,10 @@ import re
 import pytest
 
 from benchmarks import tables
-from benchmarks.pairing import mean_and_spread, paired_difference
 from benchmarks.studies import claims, evidence
 from tests.benchmarks.support import BENCHMARKS
 from tf_adapters.studies import STUDIES
+from tf_adapters.studies.numbers import paired, spread
 
 STUDIES_PAGE, RESULTS_PAGE = (BENCHMARKS.parent / page for page in ("docs/studies.md", "docs/results.md"))
 PAPERS = {"report": "report", "Houlsby": "Houlsby et al. 2019", "He": "He et al. 2021", "Han": "Han et al. 2021"}
@@ -108,7 +108,7 @@ class Recomputed(claims.Recorded):
         document = super().other(name)
         if name == "search-cola-minilm":
             for cell in document["cells"]:
-                cell.update(mean_and_spread(cell["values"]))
+                cell.update(spread(cell["values"]))
         elif name == "sst2-minilm":
             lines = (self.folder.parent / name / "runs.jsonl").read_text().splitlines()
             runs = [run for run in map(json.loads, lines) if "further_accuracy" in run]
@@ -117,8 +117,8 @@ class Recomputed(claims.Recorded):
                 chosen = ("learning_rate", "dropout", "init_stddev")
                 of_one = [r for r in runs if r["method"] == method and all(r.get(n) == about[n] for n in chosen)]
                 found[method] = [[r[key] for r in of_one] for key in ("accuracy", "further_accuracy")]
-                about.update(mean_and_spread(found[method][0]))
-            pairs = [paired_difference(*pair) for pair in zip(found["adapters"], found["full"])]
+                about.update(spread(found[method][0]))
+            pairs = [paired(*pair) for pair in zip(found["adapters"], found["full"])]
             document.update(zip(("adapters - full", "adapters - full, further rows"), pairs))
         else:
             for task, about in document["tasks"].items():
@@ -131,16 +131,16 @@ class Recomputed(claims.Recorded):
             scores.setdefault(run["method"], []).append(run["scores"]["reported"][run["metric"]])
         if name == "methods-minilm":
             for method, row in about["methods"].items():
-                row.update(values=scores[method], **mean_and_spread(scores[method]))
-                row["minus houlsby"] = paired_difference(scores[method], scores["houlsby"])
+                row.update(spread(scores[method]))
+                row["minus houlsby"] = paired(scores[method], scores["houlsby"])
             return
         into, one, other = (
             (about, "pretrained", "alone") if name == "pretraining-minilm"
             else (about["results"]["reported"], "adapters", "full")
         )  # fmt: skip
         for method in (one, other):
-            into[method].update(mean_and_spread(scores[method]))
-        into[f"{one} - {other}"] = paired_difference(scores[one], scores[other])
+            into[method].update(spread(scores[method]))
+        into[f"{one} - {other}"] = paired(scores[one], scores[other])
 
 
 def section(page=BENCHMARKS.parent / claims.PAGE):
