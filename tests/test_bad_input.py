@@ -89,7 +89,7 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (f"{PREDICT} --format=xml", "'xml'"),
         ("predict no --input=train.csv", "no: there is no such directory"),
         ("evaluate encoder --input=dev.csv", "encoder is no adapter directory: it holds no tf_adapters.json"),
-        ("evaluate adapter", "adapter was trained on files: give the rows to score by --input FILE"),
+        ("evaluate adapter", "adapter was trained on files: give the rows to score by --input."),
         (f"{EVALUATE} --split=test", "--split test and --input dev.csv exclude"),
         (f"{EVALUATE} --metric=matthew", "matthew"),
         ("info train.csv", "error: train.csv is a file: give the directory"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.files import FIELD_LIMIT, BadRows, read_chunks, read_rows
-from tf_adapters.tasks.lines import USUAL, Dialect, dialect_of
+from tf_adapters.tasks.lines import USUAL, Dialect
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files
 from tf_adapters.tasks.readers import READERS
 
@@ -81,12 +81,12 @@ def test_every_format_is_read_in_every_encoding_with_every_end_of_lines(tmp_path
         raw = end.join([*LINES[name], ""]).encode(written)
         raw = codecs.BOM_UTF16_BE + raw if written == "utf-16-be" else raw
         for content in (raw, gzip.compress(raw)):
-            path, dialect = write(tmp_path, name, content), dialect_of(given)
+            path, dialect = write(tmp_path, name, content), Dialect(given)
             if name == "a.json":
-                (rows,) = READ_QUESTIONS.chunks(path, dialect=dialect)
+                (rows,) = READ_QUESTIONS.chunks(path, encoding=given)
                 assert list(zip(rows.contexts, rows.questions)) == ROWS
             elif name in ("a.conllu", "a.columns"):
-                (chunk,) = READ_WORDS.chunks(path, dialect=dialect)
+                (chunk,) = READ_WORDS.chunks(path, encoding=given)
                 assert (chunk.words, chunk.counts) == (" ".join(text for text, _ in ROWS).split(), [2, 4, 1])
             elif name == "a.txt":
                 assert read(path, dialect) == [(n, text) for n, (text, _) in enumerate(ROWS, 1)]
@@ -233,7 +233,7 @@ def test_bad_rows_are_left_out_and_counted_with_their_lines(tmp_path):
         (b"text\na\n\x81\nc\n", "cp1252"),
     ):
         bad, path = BadRows(), write(tmp_path, "a.csv", content)
-        table = read_rows(path, bad_rows=bad, dialect=dialect_of(encoding))
+        table = read_rows(path, bad_rows=bad, dialect=Dialect(encoding))
         assert (table.text.numpy().tolist(), table.lines, bad.count) == ([b"a", b"c"], [2, 4], 1)
         assert "line 3: byte 0x" in bad.examples[0]
     for content in ('"a,b\n"x,hello you\n', b"\xff,a\n"):

@@ -43,6 +43,11 @@ def option(kind, help, *names, panel=None, **about):
     return _annotation(kind, names, Choice(help, option=word, alias=alias, panel=panel, **about))
 
 
+def argument(kind, help, metavar=None):
+    """The annotation of a parameter that is an argument, without a name of its own on the command line."""
+    return Annotated[kind, typer.Argument(metavar=metavar, help=help)]
+
+
 def _annotation(kind, names, about):
     # In the help's column of names there is no place for two.
     help = f"{about.help} Also `--{about.alias}`." if about.alias else about.help

@@ -1,12 +1,10 @@
 """`tf-adapters convert`."""
 
 import pathlib
-from typing import Annotated, Optional
-
-import typer
+from typing import Optional
 
 from tf_adapters.adapterhub.description import find_directory
-from tf_adapters.cli.command import option
+from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.options import Overwrite, Source
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
@@ -15,13 +13,11 @@ from tf_adapters.errors import InputError
 
 
 def convert(
-    directory: Annotated[
+    directory: argument(
         pathlib.Path,
-        typer.Argument(
-            help="Adapter directory of AdapterHub's, PEFT's or this package's, or `owner/name` or "
-            "`owner/name@revision` of one on the HuggingFace hub."
-        ),
-    ],
+        "Adapter directory of AdapterHub's, PEFT's or this package's, or `owner/name` or "
+        "`owner/name@revision` of one on the HuggingFace hub.",
+    ),
     *,
     output: option(pathlib.Path, "Directory to write: AdapterHub's of this package's, and this package's of others."),
     model: Source = None,

@@ -1,4 +1,5 @@
-"""The rows that `train` and `tune` train on, and the texts that `pretrain` reads, as their options say."""
+"""How files are read, the rows that `train` and `tune` train on, and the texts that `pretrain` reads, as their options
+say."""
 
 import dataclasses
 import functools
@@ -6,13 +7,14 @@ import pathlib
 import shlex
 from typing import Optional
 
-from tf_adapters.cli.options import DATA_DIR, SKIP_BAD_ROWS, LabelOptions, ReadingOptions
+from tf_adapters.cli.options import DATA_DIR
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, choice
 from tf_adapters.tasks.files import check_streams
-from tf_adapters.tasks.lines import dialect_of
+from tf_adapters.tasks.lines import DELIMITERS, Dialect
 from tf_adapters.tasks.readers import READERS
 
+SKIP_BAD_ROWS = "Leave out rows of your files that cannot be used (fields, quotes, JSON, labels), and count them."
 DEFAULT_TASK = "rotten-tomatoes"
 # Kinds of tasks whose files are tables.
 LABELLED_TEXTS = ("classification", "regression", "multi-label")
@@ -41,6 +43,64 @@ def _file_or_share(name, text):
     if not 0 < share < 1:
         raise InputError(f"{{{name}}} must be a file, or a share of the training rows such as 0.1.", **{name: text})
     return share
+
+
+@dataclasses.dataclass
+class ReadingOptions:
+    """How files of rows are read."""
+
+    text_column: Optional[str] = _data(
+        None,
+        "Column of the text. Default for files: `text`; of words CoNLL-U's FORM or the first column, of questions "
+        "`question`.",
+    )
+    text_pair_column: Optional[str] = _data(
+        None, "Column of a second text, for pairs of sentences; of questions `context`."
+    )
+    format: Optional[str] = _data(
+        None,
+        "`csv`, `tsv`, `jsonl` or `txt`, for words `conllu`, `columns` or `txt`, for questions `squad`, where the name "
+        "of your file does not say which.",
+    )
+    encoding: Optional[str] = _data(
+        None,
+        "Encoding of your files, such as `cp1252` or `latin-1`. Default: UTF-8, and UTF-16 that begins with its mark.",
+    )
+    header: Optional[str] = _data(
+        None,
+        "`none` where the first line of CSV or TSV is a row: columns are then named by number from 1. Default: "
+        "`first`, it has the columns' names.",
+        metavar="first|none",
+    )
+    delimiter: Optional[str] = _data(
+        None,
+        "Between the columns of CSV, where it is neither the comma nor the semicolon of the first line: a character, "
+        f"or {', '.join(f'`{name}`' for name in DELIMITERS)}.",
+    )
+
+    def dialect(self):
+        """What was said of how the files are written, as keywords of Python's functions.
+
+        Raises:
+            InputError: an encoding, a header or a delimiter that cannot be.
+        """
+        given = {name: getattr(self, name) for name in ("encoding", "header", "delimiter")}
+        given = {name: value for name, value in given.items() if value is not None}
+        Dialect(**given)
+        return given
+
+
+@dataclasses.dataclass
+class LabelOptions(ReadingOptions):
+    """How files of labelled rows are read."""
+
+    label_column: Optional[str] = _data(
+        None, "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
+    )
+    label_separator: Optional[str] = _data(
+        None, "Between the labels of a multi-label cell. Default: `|`, or as in training."
+    )
+    skip_bad_rows: bool = _data(False, SKIP_BAD_ROWS)
 
 
 @dataclasses.dataclass
@@ -115,7 +175,7 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
             return
         columns = {name: getattr(self, name) or usual for name, usual in self._tables().items()}
         for path in (self.train_file, *self._held_out().values()) if columns else ():
-            peek(path, **columns, format=self.format, dialect=dialect_of(**self.dialect()))
+            peek(path, **columns, format=self.format, dialect=Dialect(**self.dialect()))
 
     def _tables(self):
         """The columns of the files with what is usual for them, a dict; empty if they are no tables."""

@@ -3,11 +3,8 @@
 import importlib.util
 import os
 import warnings
-from typing import Annotated
 
-import typer
-
-from tf_adapters.cli.command import option
+from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.options import Source
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import named_directories
@@ -24,13 +21,11 @@ FIELDS = {
 
 
 def demo(
-    directories: Annotated[
+    directories: argument(
         list[str],
-        typer.Argument(
-            metavar="DIRECTORY...",
-            help="Adapter directory, or several on one encoder, each as `DIRECTORY` or `NAME=DIRECTORY`.",
-        ),
-    ],
+        "Adapter directory, or several on one encoder, each as `DIRECTORY` or `NAME=DIRECTORY`.",
+        "DIRECTORY...",
+    ),
     host: option(
         str, "Address to listen at; `0.0.0.0` lets other machines in, and asks nobody who they are."
     ) = "127.0.0.1",

@@ -3,17 +3,16 @@
 import dataclasses
 import functools
 import pathlib
-from typing import Annotated, List, Optional
+from typing import List, Optional
 
-import typer
-
-from tf_adapters.cli.command import option
-from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, LabelOptions, Overwrite, ScoringOptions
+from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.data import LabelOptions
+from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, Overwrite, ScoringOptions
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.plots import check_plot, draw_confusion
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
-from tf_adapters.cli.trained import check_pairs, local, reading_of
+from tf_adapters.cli.trained import check_pairs, load_scorer, local, reading_of
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.files import BadRows
 
@@ -26,7 +25,7 @@ _data = functools.partial(option, panel="Data")
 
 
 def evaluate(
-    directory: Annotated[pathlib.Path, typer.Argument(help=AdapterHelp)],
+    directory: argument(pathlib.Path, AdapterHelp),
     *,
     task: _data(
         Optional[List[str]],
@@ -90,13 +89,12 @@ def evaluate(
 
     console = terminal()
     start(console, door=door, precision=scoring.precision)
-    from tf_adapters.pipeline import labelled_rows, load_pipeline
+    from tf_adapters.pipeline import labelled_rows
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.tasks.own_files import rows_from_file
     from tf_adapters.tasks.readers import metric_of
 
-    trained = settings["task"] or {}
-    metric = metric_of(kind, metric or trained.get("metric"), labels)
+    metric = metric_of(kind, metric or (settings["task"] or {}).get("metric"), labels)
     if input_file:
         sets = []
         # Before the encoder is loaded, so that a mistake in the second file shows at once.
@@ -106,15 +104,11 @@ def evaluate(
             rows = rows_from_file(path, kind=kind, labels=labels, bad_rows=bad_rows, **each)
             sets.append((path.name, rows))
     else:
-        names = task or [trained.get("name")]
-        if names[0] in (None, "files"):
-            raise InputError(f"{directory} was trained on files: give the rows to score by --input FILE.")
         columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column", "label_column")}
-        sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in names]
+        sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in task or [None]]
     show_bad_rows(console, bad_rows)
-    with console.status("Loading the encoder ..."):
-        about = {"backbone": scoring.model, "batch_size": scoring.batch_size, "fast": scoring.fast}
-        scorer, _ = load_pipeline(directory, door=door, **about)
+    about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}
+    scorer, _ = load_scorer(directory, scoring.model, console, **about)
     results = [_score(console, scorer, kind, labels, metric, name, rows) for name, rows in sets]
     problem = f"{directory} predicts numbers that are not finite: train it again."
     json_text(results, problem=problem)  # which refuses them, before any is shown

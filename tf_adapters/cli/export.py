@@ -4,15 +4,13 @@ import importlib.util
 import json
 import pathlib
 import shlex
-from typing import Annotated, Optional
+from typing import Optional
 
-import typer
-
-from tf_adapters.cli.command import option
+from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.options import DataDir, Source
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import encoder_source, load_bank, local, named_directories
+from tf_adapters.cli.trained import encoder_source, load_bank, load_scorer, local, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, STORAGES, check_export_file, check_version_directory
@@ -30,14 +28,12 @@ NEWEST_SERVER = (2, 20)
 
 
 def export(
-    directories: Annotated[
+    directories: argument(
         list[str],
-        typer.Argument(
-            metavar="DIRECTORY...",
-            help="Adapter directory, or `owner/name` of one on the HuggingFace hub; with `--adapters` any number, each "
-            "as `DIRECTORY` or `NAME=DIRECTORY`.",
-        ),
-    ],
+        "Adapter directory, or `owner/name` of one on the HuggingFace hub; with `--adapters` any number, each "
+        "as `DIRECTORY` or `NAME=DIRECTORY`.",
+        "DIRECTORY...",
+    ),
     *,
     output: option(
         pathlib.Path,
@@ -160,12 +156,10 @@ def _export_one(directory, output, format, storage, quantize, rows, model):
     console = terminal()
     start(console)
     from tf_adapters.kinds import get_kind
-    from tf_adapters.pipeline import load_pipeline
     from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export import export_saved_model
 
-    with console.status("Loading the encoder ..."):
-        scorer, settings = load_pipeline(directory, backbone=model)
+    scorer, settings = load_scorer(directory, model, console)
     about, (kind, _) = {"text": scorer.tokenizer, "task": settings["task"]}, task_of(settings)
     if format == "saved-model":
         with console.status("Tracing and writing ..."):

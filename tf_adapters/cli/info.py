@@ -4,11 +4,9 @@ import dataclasses
 import functools
 import json
 import pathlib
-from typing import Annotated, Optional
+from typing import Optional
 
-import typer
-
-from tf_adapters.cli.command import option
+from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.output import json_text
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import local
@@ -18,13 +16,11 @@ from tf_adapters.saving.settings import SETTINGS_FILE
 
 
 def info(
-    source: Annotated[
+    source: argument(
         str,
-        typer.Argument(
-            help="Adapter directory, or a model: `minilm`, a directory with config.json; or the id of either on the "
-            "HuggingFace hub, with or without `@revision`."
-        ),
-    ],
+        "Adapter directory, or a model: `minilm`, a directory with config.json; or the id of either on the "
+        "HuggingFace hub, with or without `@revision`.",
+    ),
     bottleneck_size: option(
         Optional[int],
         "Units of the bottleneck, for the table of a model. Default: each recipe's; LoRA's is its rank.",
@@ -67,7 +63,7 @@ def _adapter(source):
 
 def _show_directory(console, directory, as_json):
     from tf_adapters.cli.report import show_numbers
-    from tf_adapters.saving.model_card import described_origin
+    from tf_adapters.saving.model_card import described_origin, told
     from tf_adapters.saving.settings import directory_size, read_settings
     from tf_adapters.training.disk import RESUME_FOLDER
 
@@ -99,11 +95,7 @@ def _show_directory(console, directory, as_json):
         }
     )
     if settings["training"]:
-        rows["training"] = ", ".join(
-            f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
-            for name, value in settings["training"].items()
-            if value is not None and not isinstance(value, bool)
-        )
+        rows["training"] = told(settings["training"])
     for split, numbers in (settings.get("seeds") or {}).get("summary", {}).items():
         spread = "" if numbers["sd"] is None else f", sd {numbers['sd']:.4f}, s.e.m. {numbers['sem']:.4f}"
         rows[f"{split} over {numbers['n']} seeds"] = f"mean {numbers['mean']:.4f}{spread}"
@@ -214,9 +206,7 @@ def _recipe_rows(family, config, bottleneck_size):
 
 
 def tasks(
-    prefix: Annotated[
-        Optional[str], typer.Argument(help="Show the names that start so, such as `glue/` or `xnli/`.")
-    ] = None,
+    prefix: argument(Optional[str], "Show the names that start so, such as `glue/` or `xnli/`.") = None,
     as_json: option(bool, "Print JSON.", "--json") = False,
 ):
     """List the named tasks: what they are, by what they are scored, and where their rows come from.

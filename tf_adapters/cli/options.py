@@ -13,14 +13,12 @@ from tf_adapters.cli.command import option, with_options_of
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.lora import LoraConfig
-from tf_adapters.ranges import check_choice, choice
+from tf_adapters.ranges import choice
 from tf_adapters.recipes import changed_adapter
-from tf_adapters.tasks.lines import DELIMITERS, dialect_of
 from tf_adapters.training.settings import TrainingSettings, check_packages, check_together, choices
 
 AdapterHelp = "Adapter directory, or `owner/name` or `owner/name@revision` of one on the HuggingFace hub."
 DATA_DIR = "Folder with the task's files, or with prepared TensorFlow Datasets; nothing is downloaded if it holds them."
-SKIP_BAD_ROWS = "Leave out rows of your files that cannot be used (fields, quotes, JSON, labels), and count them."
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 DataDir = option(Optional[pathlib.Path], DATA_DIR, panel="Data")
@@ -31,66 +29,7 @@ Model = option(str, "Pretrained encoder: `minilm`, a directory, or an id on the 
 Overwrite = option(bool, "Replace an output file that is there.", "--overwrite")
 Source = option(Optional[str], "Pretrained encoder, if it is not where the directory says.")
 
-_data = functools.partial(choice, panel="Data")
 _speed = functools.partial(choice, panel="Memory and speed")
-
-
-@dataclasses.dataclass
-class ReadingOptions:
-    """How files of rows are read."""
-
-    text_column: Optional[str] = _data(
-        None,
-        "Column of the text. Default for files: `text`; of words CoNLL-U's FORM or the first column, of questions "
-        "`question`.",
-    )
-    text_pair_column: Optional[str] = _data(
-        None, "Column of a second text, for pairs of sentences; of questions `context`."
-    )
-    format: Optional[str] = _data(
-        None,
-        "`csv`, `tsv`, `jsonl` or `txt`, for words `conllu`, `columns` or `txt`, for questions `squad`, where the name "
-        "of your file does not say which.",
-    )
-    encoding: Optional[str] = _data(
-        None,
-        "Encoding of your files, such as `cp1252` or `latin-1`. Default: UTF-8, and UTF-16 that begins with its mark.",
-    )
-    header: Optional[str] = _data(
-        None,
-        "`none` where the first line of CSV or TSV is a row: columns are then named by number from 1. Default: "
-        "`first`, it has the columns' names.",
-        metavar="first|none",
-    )
-    delimiter: Optional[str] = _data(
-        None,
-        "Between the columns of CSV, where it is neither the comma nor the semicolon of the first line: a character, "
-        f"or {', '.join(f'`{name}`' for name in DELIMITERS)}.",
-    )
-
-    def dialect(self):
-        """What was said of how the files are written, as keywords of Python's functions.
-
-        Raises:
-            InputError: an encoding, a header or a delimiter that cannot be.
-        """
-        given = {name: getattr(self, name) for name in ("encoding", "header", "delimiter")}
-        given = {name: value for name, value in given.items() if value is not None}
-        dialect_of(**given)
-        return given
-
-
-@dataclasses.dataclass
-class LabelOptions(ReadingOptions):
-    """How files of labelled rows are read."""
-
-    label_column: Optional[str] = _data(
-        None, "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
-    )
-    label_separator: Optional[str] = _data(
-        None, "Between the labels of a multi-label cell. Default: `|`, or as in training."
-    )
-    skip_bad_rows: bool = _data(False, SKIP_BAD_ROWS)
 
 
 @dataclasses.dataclass
@@ -167,6 +106,11 @@ class AdapterOptions:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
 
+    def refuse_without(self, trainable, others):
+        """Raise InputError for what only adapters have, these options and `others`, where they do not train."""
+        if trainable != "adapters":
+            refuse([*self.given(), *others], f"is for adapters, and --trainable {trainable} trains none")
+
     def changed(self, recipe):
         """The recipe's adapter with the values that were given."""
         recipe.check_labels()
@@ -238,11 +182,12 @@ class PretrainOptions(SpeedOptions, _OfTexts):
     """How hidden words are learned."""
 
 
+def refuse(words, why):
+    """Raise InputError for the first of the options that were given and cannot be, with what excludes it."""
+    for word in words:
+        raise InputError(f"{word} {why}: leave one of them out.")
+
+
 def listed(registry):
     """The names in a registry, all but the default, for a help text."""
     return ", ".join(f"`{name}`" for name in registry if name != "default")
-
-
-def check_precision(precision):
-    """Raise InputError unless `precision` is one of `PRECISIONS`."""
-    check_choice("precision", precision, PRECISIONS)

@@ -8,19 +8,27 @@ import json
 import pathlib
 import sys
 import warnings
-from typing import Annotated, Optional
+from typing import Optional
 
-import typer
 from rich import box
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from tf_adapters.cli.command import option
-from tf_adapters.cli.options import DoorOptions, Overwrite, ReadingOptions, ScoringOptions
+from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.data import ReadingOptions
+from tf_adapters.cli.options import DoorOptions, Overwrite, ScoringOptions
 from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import check_pairs, encoder_source, load_bank, local, named_directories, reading_of
+from tf_adapters.cli.trained import (
+    check_pairs,
+    encoder_source,
+    load_bank,
+    load_scorer,
+    local,
+    named_directories,
+    reading_of,
+)
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.labels import KINDS
@@ -32,14 +40,12 @@ _BETWEEN = 2
 
 
 def predict(
-    directories: Annotated[
+    directories: argument(
         list[str],
-        typer.Argument(
-            metavar="DIRECTORY...",
-            help="Adapter directory, or `owner/name` or `owner/name@revision` of one on the HuggingFace hub; or "
-            "several, each as `DIRECTORY` or `NAME=DIRECTORY`.",
-        ),
-    ],
+        "Adapter directory, or `owner/name` or `owner/name@revision` of one on the HuggingFace hub; or "
+        "several, each as `DIRECTORY` or `NAME=DIRECTORY`.",
+        "DIRECTORY...",
+    ),
     *,
     input_file: option(
         str,
@@ -187,11 +193,9 @@ def _check_tasks(named, settings, text_pair_column):
 def _label_by_one(console, named, settings, source, scoring, door):
     """A function of rows and progress to their records, by an adapter that has the encoder to itself."""
     from tf_adapters.kinds import get_kind
-    from tf_adapters.pipeline import load_pipeline
 
-    with console.status("Loading the encoder ..."):
-        about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}
-        scorer, _ = load_pipeline(named[""], backbone=source, **about)
+    about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}
+    scorer, _ = load_scorer(named[""], source, console, **about)
     (kind, labels), value_range = task_of(settings[""]), (settings[""]["task"] or {}).get("value_range")
     kind = get_kind(kind)
 

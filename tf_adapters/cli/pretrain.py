@@ -99,9 +99,7 @@ def pretrain(
         epochs = recipe.epochs if epochs is None and steps is None else epochs
     trainable = trainable or "adapters"
     steps, save_every = _steps(steps, save_every, epochs)
-    if trainable == "full":
-        for word in [*adapter.given(), *(["--fast"] if run.fast else [])]:
-            raise InputError(f"{word} is for adapters, and --trainable full trains none: leave one of them out.")
+    adapter.refuse_without(trainable, ["--fast"] * run.fast)
     given = {**_usual(recipe, trainable), **given}
     config = adapter.changed(recipe) if trainable == "adapters" else None
     _check_output(output, resume, overwrite)

@@ -18,9 +18,11 @@ CURVE_FILE, PERPLEXITY_FILE = "learning-curve.png", "perplexity.png"
 
 
 def show_numbers(console, title, numbers):
-    """Print a table of named numbers."""
-    table = _table()
-    for name, value in numbers.items():
+    """Print a table of named numbers, a dict or pairs."""
+    table = Table(show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in numbers.items() if isinstance(numbers, dict) else numbers:
         table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
     # Not as the table's title, which is broken into lines of the table's width.
     console.print(title)
@@ -53,7 +55,7 @@ def show_results(console, directory, results, metric, settings):
 
 def _show_classes(console, result):
     classes = result["classes"]
-    table = Table("label", *(_right(name) for name in ("precision", "recall", "F1", "rows")), box=box.SIMPLE)
+    table = right_aligned("label", "precision", "recall", "F1", "rows")
     for label, numbers in classes.items():
         values = (f"{numbers[name]:.3f}" for name in ("precision", "recall", "f1"))
         table.add_row(label, *values, f"{numbers['rows']:,}")
@@ -61,7 +63,7 @@ def _show_classes(console, result):
     if result["confusion"] is None:
         return
     if len(classes) <= MOST_COLUMNS:
-        table = Table("true \\ predicted", *(_right(label) for label in classes), box=box.SIMPLE)
+        table = Table("true \\ predicted", *(Column(label, justify="right") for label in classes), box=box.SIMPLE)
         for label, row in zip(classes, result["confusion"]):
             table.add_row(label, *(f"{count:,}" for count in row))
         console.print(table)
@@ -71,8 +73,10 @@ def _show_classes(console, result):
             console.print(f"  {true} taken for {taken}: {count:,}")
 
 
-def _right(name):
-    return Column(name, justify="right")
+def right_aligned(first, *others):
+    """A table for numbers behind a first column, with the names of its columns."""
+    others = (Column(name.replace("_", " "), justify="right", overflow="fold") for name in others)
+    return Table(first, *others, box=box.SIMPLE)
 
 
 def _reliability(settings):
@@ -90,13 +94,6 @@ def _reliability(settings):
         )
     seed = f" ({training['seed']})" if "seed" in training else ""
     return f"One seed{seed}: how much another one differs is not known; `train --seeds 5` measures it."
-
-
-def _table():
-    table = Table(show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
 
 
 def predict_held_out(console, model, task, tokenizer, batch_size):
@@ -121,27 +118,24 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
     with console.status("Training on the words alone, to compare ..."):
         others = keep(task, output, held_out)
     curve = _draw_curve(output, task)
-    table = _table()
-    for name, value in held_out.numbers.items():
-        table.add_row(f"{held_out.split} {name.replace('_', ' ')}", f"{value:.4f}  ({len(rows):,} rows)")
-    primary = METRICS[task.metric].primary
-    for what, value in others.items():
-        table.add_row(f"{held_out.split} {primary.replace('_', ' ')} of {what}", f"{value:.4f}")
+    primary, split, fresh = METRICS[task.metric].primary, held_out.split, state_of(model).newly_initialized
     if settings.period is None:
-        table.add_row("best epoch", f"{result.best_epoch} of {settings.epochs}, by validation")
+        best = "best epoch", f"{result.best_epoch} of {settings.epochs}, by validation"
     else:
-        table.add_row("best step", f"{result.best_epoch * settings.period} of {result.steps}, by validation")
-    table.add_row("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})")
+        best = "best step", f"{result.best_epoch * settings.period} of {result.steps}, by validation"
     parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
-    table.add_row("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number))
-    if state_of(model).newly_initialized:
-        table.add_row("", "the head includes the pooler: pretraining left it untrained")
-    table.add_row("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)")
-    table.add_row("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation")
-    if curve is not None:
-        table.add_row("learning curve", str(curve))
-    console.print(f"{task.name}: result")
-    console.print(table, soft_wrap=False)
+    table = [
+        *((f"{split} {name}", f"{value:.4f}  ({len(rows):,} rows)") for name, value in held_out.numbers.items()),
+        *((f"{split} {primary} of {what}", value) for what, value in others.items()),
+        best,
+        ("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})"),
+        ("", ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in parts.items() if number)),
+        ("", "the head includes the pooler: pretraining left it untrained" if fresh else None),
+        ("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)"),
+        ("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation"),
+        ("learning curve", curve),
+    ]
+    show_numbers(console, f"{task.name}: result", [(name, value) for name, value in table if value is not None])
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
     for warning in warnings(kind, task, held_out, others):
         console.print(warning)
@@ -227,7 +221,7 @@ def warnings(kind, task, held_out, others):
 def show_seeds(console, runs):
     """Print every seed's numbers, their mean and their spread."""
     columns = [split for split in ("validation", "test") if split in runs.summary()]
-    table = Table("seed", *(_right(f"{split} {runs.metric.replace('_', ' ')}") for split in columns), box=box.SIMPLE)
+    table = right_aligned("seed", *(f"{split} {runs.metric}" for split in columns))
     best = runs.best()["seed"]
     for run in runs.runs:
         mark = "  kept" if run["seed"] == best else ""

@@ -6,11 +6,9 @@ import os
 import re
 import signal
 import socket
-from typing import Annotated, Optional
+from typing import Optional
 
-import typer
-
-from tf_adapters.cli.command import option
+from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.options import Source
 from tf_adapters.cli.quiet import terminal
 from tf_adapters.cli.trained import encoder_source, named_directories
@@ -24,10 +22,9 @@ _NONE_RUNS = "No server runs here: start one by `tf-adapters serve NAME=DIRECTOR
 
 
 def serve(
-    directories: Annotated[
-        Optional[list[str]],
-        typer.Argument(metavar="[NAME=]DIRECTORY...", help="Adapter directories of one encoder, each a task."),
-    ] = None,
+    directories: argument(
+        Optional[list[str]], "Adapter directories of one encoder, each a task.", "[NAME=]DIRECTORY..."
+    ) = None,
     add: option(Optional[list[str]], "`NAME=DIRECTORY`: a task more for the server that runs.", panel="Changes") = None,
     replace: option(Optional[list[str]], "`NAME=DIRECTORY`: another adapter for a task of it.", panel="Changes") = None,
     remove: option(Optional[list[str]], "`NAME`: a task of it that goes.", panel="Changes") = None,

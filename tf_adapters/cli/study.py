@@ -12,6 +12,7 @@ from tf_adapters.cli import options
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import terminal
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import check_choice
 from tf_adapters.studies.lab import STUDY_FILE, TABLE_FILE, Observer, Stopped, clear, run
 from tf_adapters.studies.study import SUMMARY_FILE, options_of, title_of
 
@@ -69,7 +70,7 @@ _EXAMPLES = (
 def _run(study, given, *, output, smoke, resume, overwrite):
     chosen = study.smoke(**given) if smoke else study(**given)
     output = output or pathlib.Path("studies", f"{study.name}-smoke" if smoke else study.name)
-    options.check_precision(getattr(chosen, "precision", "float32"))
+    check_choice("precision", getattr(chosen, "precision", "float32"), options.PRECISIONS)
     begun, finished = (output / STUDY_FILE).exists(), (output / SUMMARY_FILE).exists()
     check_folder(
         output, marker=STUDY_FILE, what="a study", resume=resume, overwrite=overwrite, unfinished=begun,

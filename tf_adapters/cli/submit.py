@@ -4,15 +4,13 @@ import contextlib
 import os
 import pathlib
 import zipfile
-from typing import Annotated, List, Optional
+from typing import List, Optional
 
-import typer
-
-from tf_adapters.cli.command import option
+from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.options import DataDir, Overwrite, ScoringOptions
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import local
+from tf_adapters.cli.trained import load_scorer, local
 from tf_adapters.errors import InputError
 
 CHUNK_ROWS = 4096
@@ -20,12 +18,9 @@ ZIP = "submission.zip"
 
 
 def submit(
-    directories: Annotated[
-        List[pathlib.Path],
-        typer.Argument(
-            help="Adapter directories, or `owner/name` of ones on the HuggingFace hub, each of a glue/ task."
-        ),
-    ],
+    directories: argument(
+        List[pathlib.Path], "Adapter directories, or `owner/name` of ones on the HuggingFace hub, each of a glue/ task."
+    ),
     *,
     output: option(pathlib.Path, "Folder to write the server's files to."),
     data_dir: DataDir = None,
@@ -126,14 +121,12 @@ def _predict(console, directory, submissions, folder, data_dir, scoring):
     from tf_adapters._keras import keras
     from tf_adapters.cli.progress import counting
     from tf_adapters.kinds import get_kind
-    from tf_adapters.pipeline import load_pipeline
     from tf_adapters.tasks.glue import HEADER
 
     # The model of the directory before is of no more use.
     keras.backend.clear_session()
-    with console.status(f"Loading the encoder of {directory} ..."):
-        about = {"batch_size": scoring.batch_size, "fast": scoring.fast}
-        scorer, _ = load_pipeline(directory, backbone=scoring.model, **about)
+    about = {"batch_size": scoring.batch_size, "fast": scoring.fast}
+    scorer, _ = load_scorer(directory, scoring.model, console, **about)
     for submission in submissions:
         index, rows = submission.task.test_rows(submission.split, data_dir=data_dir)
         if len(rows) != submission.rows:
@@ -178,10 +171,8 @@ def _complete_folder(output, *, stale):
 
 
 def push(
-    directory: Annotated[pathlib.Path, typer.Argument(help="Adapter directory.")],
-    repository: Annotated[
-        str, typer.Argument(metavar="OWNER/NAME", help="Repository on the HuggingFace hub; made if it is not there.")
-    ],
+    directory: argument(pathlib.Path, "Adapter directory."),
+    repository: argument(str, "Repository on the HuggingFace hub; made if it is not there.", "OWNER/NAME"),
     private: option(bool, "Make the repository one that only its owner may read.", "--private") = False,
     revision: option(Optional[str], "Branch to upload to, made if it is not there. Default: the main one.") = None,
     message: option(Optional[str], "Message of the commit.") = None,

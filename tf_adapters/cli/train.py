@@ -8,7 +8,7 @@ from typing import List, Optional
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
-from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, RunOptions, listed
+from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, RunOptions, listed, refuse
 from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import local, name_of
@@ -105,9 +105,7 @@ def train(
         pretrained = _pretrained(from_pretrained_adapter, output, recipe, trainable, adapter, fused)
         trainable = pretrained["trainable"]
     trainable = trainable or recipe.trainable
-    if trainable != "adapters":
-        for word in [*adapter.given(), *(["--fast"] if run.fast else []), *(["--fuse"] if fused else [])]:
-            raise InputError(f"{word} is for adapters, and --trainable {trainable} trains none: leave one of them out.")
+    adapter.refuse_without(trainable, ["--fast"] * run.fast + ["--fuse"] * bool(fused))
     config = adapter.changed(recipe)
     settings = TrainingSettings.of_recipe(recipe, trainable, **given)
     cluster = _check_strategy(strategy, given, seeds, adapter)
@@ -138,8 +136,7 @@ def _fused(directories, adapter):
     """The directories of --fuse by their names."""
     if not directories:
         return {}
-    for word in adapter.given():
-        raise InputError(f"{word} is of new adapters, and --fuse takes trained ones: leave one of them out.")
+    refuse(adapter.given(), "is of new adapters, and --fuse takes trained ones")
     folders = [local(directory) for directory in directories]
     fused = {name_of(*pair).replace(".", "-"): pair[1] for pair in zip(directories, folders)}
     if len(fused) < max(2, len(directories)):
@@ -154,10 +151,10 @@ def _pretrained(directory, output, recipe, trainable, adapter, fused):
     """The settings of --from-pretrained-adapter."""
     from tf_adapters.saving.settings import read_settings
 
-    for word in [*adapter.given(), *(["--fuse"] if fused else [])]:
-        raise InputError(
-            f"{word} is of new adapters, and --from-pretrained-adapter {directory} has its own: leave one of them out."
-        )
+    refuse(
+        adapter.given() + ["--fuse"] * bool(fused),
+        f"is of new adapters, and --from-pretrained-adapter {directory} has its own",
+    )
     settings = read_settings(directory)
     trained = settings["trainable"]
     if trainable not in (None, trained):
@@ -185,8 +182,7 @@ def _check_strategy(name, given, seeds, adapter):
     alone += ["--random-drop"] if adapter.random_drop else []
     alone += ["--xla"] if given["jit_compile"] else []
     alone += ["--seeds"] if seeds > 1 and name == "multi-worker" else []
-    for word in alone:
-        raise InputError(f"{word} cannot be together with --strategy {name}: leave one of them out.")
+    refuse(alone, f"cannot be together with --strategy {name}")
     return read_cluster(os.environ) if name == "multi-worker" else Cluster()
 
 

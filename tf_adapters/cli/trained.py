@@ -56,11 +56,11 @@ def reading_of(settings, path, given):
 
     Raises: InputError, for an encoding, a header or a delimiter that cannot be.
     """
-    from tf_adapters.tasks.lines import dialect_of
+    from tf_adapters.tasks.lines import Dialect
     from tf_adapters.tasks.own_files import kept_reading
 
     reading = {name: value for name, value in given.items() if value is not None}
-    dialect_of(**{name: reading[name] for name in ("encoding", "header", "delimiter") if name in reading})
+    Dialect(**{name: reading[name] for name in ("encoding", "header", "delimiter") if name in reading})
     about = {"format": given["format"], "header": given.get("header")}
     kept = [kept_reading((one["task"] or {}).get("reading"), path, **about) for one in settings]
     # Directories of one file may have other labels.
@@ -104,6 +104,14 @@ def encoder_source(named, model):
     if model is None and sources[0] is None:
         raise InputError(f"{next(iter(named.values()))} does not say where its encoder came from: give --model.")
     return model or sources[0]
+
+
+def load_scorer(directory, source, console, **about):
+    """The `Scorer` of an adapter directory and its settings, as of `load_pipeline`."""
+    from tf_adapters.pipeline import load_pipeline
+
+    with console.status(f"Loading the encoder of {directory} ..."):
+        return load_pipeline(directory, backbone=source, **about)
 
 
 def load_bank(named, source, console, *, storage="float32"):

@@ -9,14 +9,13 @@ import shlex
 from typing import List, Optional
 
 import typer
-from rich import box
-from rich.table import Column, Table
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
 from tf_adapters.cli.output import check_folder, json_text
 from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.report import predict_held_out, right_aligned
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.methods.bottleneck import AdapterConfig
@@ -323,7 +322,6 @@ def _finish(console, hypermodel, rows, output, settings, chosen):
 def _score_test(console, hypermodel, directory):
     """The best adapter's numbers on the test rows, which chose nothing, or None where there are none with labels."""
     from tf_adapters import load_tokenizer, load_trained
-    from tf_adapters.cli.report import predict_held_out
 
     task = hypermodel.task(hypermodel.seeds[0])
     if task.test is None or task.test.labels is None:
@@ -337,11 +335,7 @@ def _show(console, rows, best, hypermodel):
     names = list(dict.fromkeys(name for row in rows for name in row["values"]))
     # The others have one value in all trials.
     names = [name for name in names if len({row["values"].get(name) for row in rows}) > 1]
-    header = [
-        Column(name.replace("_", " "), justify="right", overflow="fold")
-        for name in (*names, f"validation {hypermodel.metric}")
-    ]
-    table = Table("trial", *header, box=box.SIMPLE)
+    table = right_aligned("trial", *names, f"validation {hypermodel.metric}")
     for row in sorted(rows, key=lambda row: -1e9 if row["objective"] is None else row["objective"], reverse=True):
         found = "failed" if row["objective"] is None else f"{row['objective']:.4f}"
         mark = "  best" if row is best else ""

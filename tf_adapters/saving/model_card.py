@@ -70,7 +70,7 @@ def model_card(settings):
         rows.append(("Labels", ", ".join(head["labels"]) if head["labels"] else head["num_labels"]))
     rows += [(name, f"{value:.4f}") for name, value in (settings["metrics"] or {}).items() if isinstance(value, float)]
     if settings["training"]:
-        rows.append(("Training", ", ".join(f"{name} {value}" for name, value in _told(settings["training"]))))
+        rows.append(("Training", told(settings["training"])))
     lines += ["## Settings", "", "| | |", "|---|---|"] + [f"| {name} | {_cell(value)} |" for name, value in rows]
     if task.get("source"):
         lines += ["", f"Data: {task['source']}"]
@@ -129,13 +129,13 @@ def _title(task, head):
     return f"Adapter for {', '.join(map(_cell, labels[:_MOST_LABELS_IN_A_TITLE]))}{more}"
 
 
-def _told(values):
-    """Pairs of name and value of a run's settings that are worth a line."""
-    return [
-        (name.replace("_", " "), f"{value:g}" if isinstance(value, float) else value)
+def told(values):
+    """What of a run's settings is worth a line, a str."""
+    return ", ".join(
+        f"{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}"
         for name, value in values.items()
         if value is not None and not isinstance(value, bool)
-    ]
+    )
 
 
 def _result(settings):

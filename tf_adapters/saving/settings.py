@@ -97,39 +97,32 @@ def read_settings(directory):
             f"{path} has format_version {shown(version)}; this version of tf_adapters reads up to {FORMAT_VERSION}: "
             "upgrade it."
         )
-    _check(settings, _CONTENT, path, "")
-    backbone = settings["backbone"]
-    _check(backbone, {key: types for key, types in _OF_A_BACKBONE.items() if key in backbone}, path, "backbone.")
+    damaged = f"{path} is damaged: "
+    _check(settings, _CONTENT, damaged)
+    _check_known(settings["backbone"], _OF_A_BACKBONE, damaged, "backbone.")
     if settings["text"] is not None:
-        _check(settings["text"], {"max_length": int}, path, "text.")
+        _check(settings["text"], {"max_length": int}, damaged, "text.")
     if settings["task"] is not None:
-        check_task(settings["task"], f"{path} is damaged: ")
+        check_task(settings["task"], damaged)
     if settings.get("result") is not None:
-        check_result(settings["result"], f"{path} is damaged: ")
+        check_result(settings["result"], damaged)
     labels = settings["head"]["labels"]
     if labels is not None and not all(isinstance(label, str) for label in labels):
-        raise InputError(f"{path} is damaged: 'head.labels' is {shown(labels)}.")
+        raise InputError(f"{damaged}'head.labels' is {shown(labels)}.")
     return settings
 
 
 def check_task(task, where):
     """Raise InputError, whose message begins with `where`, if a dict that describes a task has an entry of another type
     than it has to have."""
-    for name, types in _TASK.items():
-        if name in task and not isinstance(task[name], types):
-            raise InputError(f"{where}'task.{name}' is {shown(task[name])}.")
-    for name, value in task.get("reading", {}).items():
-        if not isinstance(value, str):
-            raise InputError(f"{where}'task.reading.{name}' is {shown(value)}.")
+    _check_known(task, _TASK, where, "task.")
+    said = task.get("reading", {})
+    _check(said, dict.fromkeys(said, str), where, "task.reading.")
 
 
 def check_result(result, where):
     """Raise InputError, whose message begins with `where`, if what is kept of a result is nothing that can be shown."""
-    if not isinstance(result, dict):
-        raise InputError(f"{where}'result' is {shown(result)}.")
-    for name, types in _RESULT.items():
-        if name not in result or not isinstance(result[name], types):
-            raise InputError(f"{where}'result.{name}' is {shown(result.get(name))}.")
+    _check({"result": result}, {"result": _RESULT}, where)
     numbers = [*result["numbers"].values(), *result["without_training"].values()]
     for numbers_of in (result["classes"] or {}).values():
         if not isinstance(numbers_of, dict):
@@ -140,15 +133,20 @@ def check_result(result, where):
             raise InputError(f"{where}'result' holds {shown(number)} where a number has to be.")
 
 
-def _check(values, content, path, where):
+def _check(values, content, where, prefix=""):
     for name, wanted in content.items():
         if name not in values:
-            raise InputError(f"{path} is damaged: it lacks {where + name!r}.")
+            raise InputError(f"{where}it lacks {prefix + name!r}.")
         types = dict if isinstance(wanted, dict) else wanted
         if not isinstance(values[name], types) or (types is int and isinstance(values[name], bool)):
-            raise InputError(f"{path} is damaged: {where + name!r} is {shown(values[name])}.")
+            raise InputError(f"{where}{prefix + name!r} is {shown(values[name])}.")
         if isinstance(wanted, dict):
-            _check(values[name], wanted, path, f"{where}{name}.")
+            _check(values[name], wanted, where, f"{prefix}{name}.")
+
+
+def _check_known(values, content, where, prefix):
+    """The same of entries that may be left out."""
+    _check(values, {name: types for name, types in content.items() if name in values}, where, prefix)
 
 
 def directory_size(directory):

@@ -20,10 +20,10 @@ from typing import Optional
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.tasks.files import Carried, check_cell, file_format, no_usable_row, read_records
+from tf_adapters.tasks.files import Carried, check_cell, check_usable, file_format, read_records
 from tf_adapters.tasks.labels import label_name
 from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
-from tf_adapters.tasks.rows import Reader, Rows, check_texts
+from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
 
 #: Keys of the text and of the list of choices that are looked for.
 TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")
@@ -73,11 +73,9 @@ class ChoiceRows:
 
     def digest(self):
         """SHA-256 of texts, choices and labels, by hashes of the texts that TensorFlow computes."""
-        import tensorflow as tf
-
         digest = hashlib.sha256(str(self.choices.shape[1]).encode())
         for texts in (self.text, self.choices):
-            digest.update(tf.strings.to_hash_bucket_fast(texts, 2**62).numpy().tobytes())
+            digest.update(hashes(texts).tobytes())
         if self.labels is not None:
             digest.update(self.labels.tobytes())
         return digest.hexdigest()
@@ -87,8 +85,8 @@ def read_choices(path, reading, labels=None):
     """`Reader.whole` of choices, which have no label names. The columns are keys: the text's, the list of choices', and
     the label's."""
     rows = [row for row, _ in _rows(path, reading, labelled=True)]
-    if not rows and reading.bad_rows is not None and reading.bad_rows.count:
-        raise no_usable_row(path, reading.bad_rows)
+    if not rows:
+        check_usable(path, reading.bad_rows)
     return _tensors(rows, path), ()
 
 

@@ -181,9 +181,8 @@ def read_chunks(
             lines=[line for line, _ in part],
             records=[record for _, record in part] if keep_all_columns else None,
         )
-    if not found and bad_rows is not None and bad_rows.count:
-        raise no_usable_row(path, bad_rows)
     if not found:
+        check_usable(path, bad_rows)
         what = "has a header and no rows" if format in ("csv", "tsv") and dialect.header == "first" else "is empty"
         raise InputError(f"{shown_name(path)} {what}: give a file with at least one row.")
 
@@ -212,7 +211,7 @@ def read_rows(path, *, usable=None, bad_rows=None, **reading):
                 labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in cells)
             lines.extend(itertools.compress(chunk.lines, kept))
         if not lines:
-            raise no_usable_row(path, bad_rows)
+            check_usable(path, bad_rows)
         return Chunk(*(tf.concat(tensors, 0) if tensors else None for tensors in parts.values()), labels, lines)
 
 
@@ -246,9 +245,10 @@ def check_streams(paths):
                 )
 
 
-def no_usable_row(path, bad_rows):
-    """The InputError of a file whose rows were all left out."""
-    return InputError(f"{shown_name(path)} has no usable row; the first problem: {bad_rows.examples[0]}")
+def check_usable(path, bad_rows, what="row"):
+    """Raise InputError for a file of which no row is left, if that is because all were left out."""
+    if bad_rows is not None and bad_rows.count:
+        raise InputError(f"{shown_name(path)} has no usable {what}; the first problem: {bad_rows.examples[0]}")
 
 
 def check_cell(value, path, line, column):

@@ -15,6 +15,7 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import parse_json
+from tf_adapters.tasks.lines import BadRow, bad_row, fail
 
 #: What labels of whole texts may be.
 KINDS = ("classification", "regression", "multi-label")
@@ -26,6 +27,7 @@ _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _MISSING = ("nan", "null", "n/a", "na", "#n/a", "<na>")
 # A list as JSON or Python writes it.
 _LIST = re.compile(r"""\[(\s*|.*['"].*)\]""", re.DOTALL)
+_EMPTY = "the label is empty; fill it in or remove the row."
 _TRUTH = {"true": "1", "false": "0"}
 
 
@@ -93,10 +95,7 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
     names = set()
     for cell, line in zip(cells, _line_numbers(lines)):
         names.update(map(label_name, _parts(cell, kind, path, line, separator)))
-    names = sorted(names)
-    numbers = _as_numbers(names)
-    if numbers is not None:
-        names = [name for _, name in sorted(zip(numbers, names))]
+    names, numbers = in_order(names)
     if kind == "multi-label":
         if not names:
             raise InputError(f"{path} has no label in any row: a multi-label task needs at least one.")
@@ -118,6 +117,14 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
     return tuple(names)
 
 
+def in_order(names):
+    """Label names in index order, numbers by value and everything else by code point, a list; and their numbers in any
+    order, or None."""
+    names = sorted(names)
+    numbers = _as_numbers(names)
+    return names if numbers is None else [name for _, name in sorted(zip(numbers, names))], numbers
+
+
 def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     """The numbers of label cells.
 
@@ -133,25 +140,22 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
     index = index_of(labels)
     for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
-        if kind == "regression":
-            encoded[row] = _score(cell, path, line)
-        elif kind == "multi-label":
-            for place in _places(cell, kind, index, path, line, separator):
-                encoded[row, place] = 1
+        numbers = _numbers(cell, kind, index, path, line, separator)
+        if kind == "multi-label":
+            encoded[row, numbers] = 1
         else:
-            (encoded[row],) = _places(cell, kind, index, path, line, separator)
+            (encoded[row],) = numbers
     return encoded
 
 
-def _places(cell, kind, index, path, line, separator):
-    """The places of a cell's labels; without an index only that they can be read."""
+def _numbers(cell, kind, index, path, line, separator):
+    """The places of a cell's labels, or its score, in a list; without an index only that they can be read."""
+    if kind == "regression":
+        return [_score(cell, path, line)]
     parts = _parts(cell, kind, path, line, separator)
-    if index is None:
-        return parts
-    places = [place_of(part, index) for part in parts]
+    places = [place_of(part, index) for part in parts if index is not None]
     if None in places:
-        name = label_name(parts[places.index(None)])
-        raise InputError(f"{path}, line {line}: {unknown_label(name, index)}")
+        fail(path, line, unknown_label(label_name(parts[places.index(None)]), index))
     return places
 
 
@@ -169,11 +173,8 @@ def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="
     usable = [True] * len(cells)
     for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
         try:
-            if kind == "regression":
-                _score(cell, path, line)
-            else:
-                _places(cell, kind, index, path, line, separator)
-        except InputError as problem:
+            _numbers(cell, kind, index, path, line, separator)
+        except BadRow as problem:
             bad_rows.add(problem)
             usable[row] = False
     return usable
@@ -199,18 +200,15 @@ def _as_numbers(names):
 
 def _check_label(cell, path, line):
     if not isinstance(cell, (str, bool, int, float)):
-        raise InputError(
-            f"{path}, line {line}: the label is {json.dumps(cell)[:60]}; give a string or a number"
-            + (", or use {kind}." if isinstance(cell, list) else "."),
-            kind="multi-label",
-        )
+        way = ", or use {kind}." if isinstance(cell, list) else "."
+        fail(path, line, f"the label is {json.dumps(cell)[:60]}; give a string or a number{way}", kind="multi-label")
 
 
 def _parts(cell, kind, path, line, separator):
     """The labels of a cell, as they are written; none is missing or a list."""
     if kind == "classification":
         if _is_missing(cell):
-            raise InputError(f"{path}, line {line}: the label is empty; fill it in or remove the row.")
+            fail(path, line, _EMPTY)
         _check_label(cell, path, line)
         return (cell,)
     if isinstance(cell, str):
@@ -218,12 +216,12 @@ def _parts(cell, kind, path, line, separator):
             return ()
         cell = _listed(cell, path, line) if _LIST.fullmatch(cell.strip()) else cell.split(separator)
     elif cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        raise InputError(f"{path}, line {line}: the label is null; write [] for a row without labels.")
+        fail(path, line, "the label is null; write [] for a row without labels.")
     elif not isinstance(cell, list):
         cell = [cell]
     for part in cell:
         if _is_missing(part):
-            raise InputError(f"{path}, line {line}: one of the labels is empty; remove the extra {separator!r}.")
+            fail(path, line, f"one of the labels is empty; remove the extra {separator!r}.")
         _check_label(part, path, line)
     return cell
 
@@ -234,29 +232,24 @@ def _listed(cell, path, line):
             return parse_json(text)
         except ValueError:
             pass
-    raise InputError(
-        f"{path}, line {line}: the label {cell[:60]!r} looks like a list; write the labels with {{label_separator}} "
-        "between them.",
-        label_separator=NAME,
-    )
+    problem = f"the label {cell[:60]!r} looks like a list; write the labels with {{label_separator}} between them."
+    return fail(path, line, problem, label_separator=NAME)
 
 
 def _score(cell, path, line):
     if _is_missing(cell):
-        raise InputError(f"{path}, line {line}: the label is empty; fill it in or remove the row.")
+        fail(path, line, _EMPTY)
     try:
         # float() reads "1_000" as Python does, and JSON's true as 1.
         if isinstance(cell, (bool, list, dict)) or (isinstance(cell, str) and "_" in cell):
             raise ValueError
         score = float(cell)
     except (ValueError, OverflowError):
-        raise InputError(
-            f"{path}, line {line}: the label {str(cell)[:60]!r} is not a number, which regression needs; "
-            f"{_decimal_comma(cell)}correct it, or use {{kind}}.",
-            kind="classification",
-        ) from None
+        way = f"{_decimal_comma(cell)}correct it, or use {{kind}}."
+        problem = f"the label {str(cell)[:60]!r} is not a number, which regression needs; {way}"
+        raise bad_row(path, line, problem, kind="classification") from None
     if not abs(score) <= float(np.finfo(np.float32).max):
-        raise InputError(f"{path}, line {line}: the label {str(cell)[:60]!r} is not a finite number; correct it.")
+        fail(path, line, f"the label {str(cell)[:60]!r} is not a finite number; correct it.")
     return score
 
 

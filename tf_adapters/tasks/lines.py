@@ -48,17 +48,33 @@ _BROKEN = 0xDC00
 class Dialect:
     """How a file is written, where neither its name nor its first bytes say it.
 
-    Attributes:
+    Args:
         encoding: name that Python knows, or None for UTF-8, and for UTF-16 or UTF-32 that begins with its mark.
         header: of CSV and TSV "first", the first line has the columns' names; or "none", it is a row, and columns are
             named by number from "1".
-        delimiter: the character between the columns of CSV; None for what the first line says: by `sep=;`, or by having
-            the wanted columns with a comma or else a semicolon, tab or vertical bar.
+        delimiter: the character between the columns of CSV, or its name in `DELIMITERS`; None for what the first line
+            says: by `sep=;`, or by having the wanted columns with a comma or else a semicolon, tab or vertical bar.
+
+    Raises: InputError, naming the argument, for what no file has.
     """
 
     encoding: Optional[str] = None
     header: str = "first"
     delimiter: Optional[str] = None
+
+    def __post_init__(self):
+        if self.header not in HEADERS:
+            raise InputError(f"{{header}} is unknown: use one of {', '.join(HEADERS)}.", header=self.header)
+        if self.encoding is not None and not _is_encoding(self.encoding):
+            problem = f"{{encoding}} is no encoding that Python knows: use one such as {_SOME_ENCODINGS}."
+            raise InputError(problem, encoding=self.encoding)
+        if self.delimiter is not None:
+            names, given = {**DELIMITERS, "\\t": "\t"}, self.delimiter
+            found = names.get(given, given) if isinstance(given, str) else ""
+            if len(found) != 1 or found in '"\r\n\0':
+                problem = f"{{delimiter}} must be one character between columns, or one of {', '.join(DELIMITERS)}."
+                raise InputError(problem, delimiter=given)
+            object.__setattr__(self, "delimiter", found)
 
     def refuse(self, what, header=True):
         """Raise InputError for what only tables have; `what` is what is read in place of one, for the message."""
@@ -70,26 +86,6 @@ class Dialect:
 
 
 USUAL = Dialect()
-
-
-def dialect_of(encoding=None, header="first", delimiter=None):
-    """The `Dialect` of what a user says; a delimiter is one character or a name in `DELIMITERS`.
-
-    Raises: InputError, naming the argument, for what no file has.
-    """
-    if header not in HEADERS:
-        raise InputError(f"{{header}} is unknown: use one of {', '.join(HEADERS)}.", header=header)
-    if encoding is not None and not _is_encoding(encoding):
-        problem = f"{{encoding}} is no encoding that Python knows: use one such as {_SOME_ENCODINGS}."
-        raise InputError(problem, encoding=encoding)
-    if delimiter is not None:
-        names = {**DELIMITERS, "\\t": "\t"}
-        found = names.get(delimiter, delimiter) if isinstance(delimiter, str) else ""
-        if len(found) != 1 or found in '"\r\n\0':
-            problem = f"{{delimiter}} must be one character between columns, or one of {', '.join(DELIMITERS)}."
-            raise InputError(problem, delimiter=delimiter)
-        delimiter = found
-    return Dialect(encoding, header, delimiter)
 
 
 def _is_encoding(name):

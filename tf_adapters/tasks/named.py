@@ -11,6 +11,7 @@ from typing import Mapping, Optional, Tuple, Union
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError
+from tf_adapters.tasks.labels import in_order
 from tf_adapters.tasks.layouts import Layout, collect, read_records
 from tf_adapters.tasks.rows import Reading, Splits
 from tf_adapters.tasks.spans import read_squad
@@ -267,13 +268,9 @@ class _Texts:
 
     def _sorted(self):
         """The label names that were found in index order, in which the rows get their numbers."""
-        names = list(self.index)
-        try:
-            ordered = sorted(names, key=float)
-        except ValueError:
-            ordered = sorted(names)
+        ordered, _ = in_order(self.index)
         position = {name: number for number, name in enumerate(ordered)}
-        renumber = np.array([position[name] for name in names], np.int32)
+        renumber = np.array([position[name] for name in self.index], np.int32)
         self.rows = dataclasses.replace(self.rows, labels=renumber[self.rows.labels])
         return ordered
 

@@ -9,9 +9,8 @@ from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.tasks.files import FORMATS, read_rows
-from tf_adapters.tasks.lines import dialect_of
 from tf_adapters.tasks.readers import get_reader, metric_of
-from tf_adapters.tasks.rows import Rows, Task
+from tf_adapters.tasks.rows import Reading, Rows, Task
 from tf_adapters.tasks.splitting import SHARE, set_aside
 
 if TYPE_CHECKING:
@@ -77,7 +76,9 @@ def task_from_files(
         "label_separator": label_separator,
         "format": format,
         "bad_rows": bad_rows,
-        "dialect": dialect_of(encoding, header, delimiter),
+        "encoding": encoding,
+        "header": header,
+        "delimiter": delimiter,
     }
     rows, labels = get_reader(kind).read(train, labels=None, **reading)
     metric = metric_of(kind, metric, labels)
@@ -107,7 +108,7 @@ def task_from_files(
         labels=labels,
         metric=metric,
         source=f"The user's files: {source}.",
-        reading=_to_keep(train, reading, header=header, delimiter=delimiter),
+        reading=_to_keep(train, reading),
         **splits,
     )
 
@@ -119,10 +120,9 @@ _USUAL = {"label_separator": "|", "header": "first"}
 _COLUMNS = ("text_column", "text_pair_column", "label_column")
 
 
-def _to_keep(path, reading, **dialect):
+def _to_keep(path, reading):
     """What was said of how a file is read, by `KEPT`, and under "files" what files it is for; None if nothing was."""
-    values = {**reading, **dialect}
-    kept = {name: str(values[name]) for name in KEPT if values[name] not in (None, _USUAL.get(name))}
+    kept = {name: str(reading[name]) for name in KEPT if reading[name] not in (None, _USUAL.get(name))}
     return {"files": _like(path, reading["format"]), **kept} if kept else None
 
 
@@ -156,7 +156,7 @@ def _extension(path):
     return FORMATS.get(extension, extension) if extension != ".json" else extension
 
 
-def rows_from_file(path, *, kind, labels, encoding=None, header="first", delimiter=None, **reading):
+def rows_from_file(path, *, kind, labels, **reading):
     """The labelled rows of one file, for labels that are already known (to evaluate).
 
     Args:
@@ -167,23 +167,22 @@ def rows_from_file(path, *, kind, labels, encoding=None, header="first", delimit
 
     Raises: InputError, for anything unusable, a label that is not in `labels` included.
     """
-    dialect = dialect_of(encoding, header, delimiter)
-    return get_reader(kind).read(to_path(path), labels=labels, dialect=dialect, **reading)[0]
+    return get_reader(kind).read(to_path(path), labels=labels, **reading)[0]
 
 
-def unlabelled_chunks(path, *, kind, encoding=None, header="first", delimiter=None, **reading):
+def unlabelled_chunks(path, *, kind, **reading):
     """Yield a file's rows in chunks, to predict, never holding more than one.
 
     Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. The file's
     first mistakes are found at the first `next`.
 
     Args:
-        kind, encoding, header, delimiter: as in `task_from_files`.
+        kind: as in `task_from_files`.
         reading: as of `Reader.chunks`. Words, and SQuAD's JSON, whose rows have no columns, have no `records`.
 
     Raises: InputError, naming file, line and fix, for anything unusable.
     """
-    return get_reader(kind).chunks(path, dialect=dialect_of(encoding, header, delimiter), **reading)
+    return get_reader(kind).chunks(path, **reading)
 
 
 # Texts alone
@@ -234,17 +233,13 @@ def texts_from_files(
 
     Raises: InputError, naming file, line and fix, for anything unusable; fewer than two texts.
     """
-    options = {
-        "text_column": text_column or "text",
-        "text_pair_column": text_pair_column,
-        "label_column": None,
-        "format": format,
-        "bad_rows": bad_rows,
-        "dialect": dialect_of(encoding, header, delimiter),
-    }
+    columns = Reading(
+        KIND, text_column, text_pair_column, format=format, bad_rows=bad_rows, encoding=encoding, header=header,
+        delimiter=delimiter,
+    ).table()  # fmt: skip
 
     def read(path):
-        table = read_rows(to_path(path), **options)
+        table = read_rows(to_path(path), **columns)
         return Rows(table.text, table.text_pair)
 
     rows, shown = read(train), os.path.basename(os.fspath(train))

@@ -19,16 +19,7 @@ def read_sentences(path, reading, labels=None):
         raise InputError(f"label_separator is {reading.label_separator!r} and must have at least one character.")
     how = {"kind": reading.kind, "path": path, "separator": reading.label_separator}
     usable = functools.partial(usable_cells, labels=labels, bad_rows=reading.bad_rows, **how)
-    table = read_rows(
-        path,
-        text_column=reading.text_column or "text",
-        text_pair_column=reading.text_pair_column,
-        label_column=reading.label_column or "label",
-        format=reading.format,
-        bad_rows=reading.bad_rows,
-        usable=None if reading.bad_rows is None else usable,
-        dialect=reading.dialect,
-    )
+    table = read_rows(path, usable=None if reading.bad_rows is None else usable, **reading.table(label="label"))
     cells, lines = table.labels, table.lines
     if labels is None:
         labels = find_labels(cells, lines=lines, **how)
@@ -38,16 +29,7 @@ def read_sentences(path, reading, labels=None):
 
 def read_sentence_chunks(path, reading, chunk_rows, keep_all_columns):
     """`Reader.parts` of a table, as `files.Chunk`s."""
-    return read_chunks(
-        path,
-        text_column=reading.text_column or "text",
-        text_pair_column=reading.text_pair_column,
-        chunk_rows=chunk_rows,
-        format=reading.format,
-        keep_all_columns=keep_all_columns,
-        bad_rows=reading.bad_rows,
-        dialect=reading.dialect,
-    )
+    return read_chunks(path, chunk_rows=chunk_rows, keep_all_columns=keep_all_columns, **reading.table())
 
 
 def sentences_of_texts(texts, text_pairs):

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import importlib.util
-from typing import Optional, Tuple
+from typing import Optional
 
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
@@ -12,7 +12,7 @@ from tf_adapters.tasks import rotten_tomatoes
 from tf_adapters.tasks.catalogue import ADDITIONAL, ENTITIES, QUESTIONS, TAE, TREEBANKS, XNLI, treebank, wikiann
 from tf_adapters.tasks.glue import GLUE
 from tf_adapters.tasks.readers import metric_of
-from tf_adapters.tasks.rows import Rows, Task
+from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
 
 _NAMED = (*GLUE, *ADDITIONAL, *TAE, *XNLI, *TREEBANKS, *ENTITIES, *QUESTIONS)
@@ -20,18 +20,6 @@ TASKS = {"rotten-tomatoes": rotten_tomatoes.load, **{task.name: task.load for ta
 ABOUT = {"rotten-tomatoes": rotten_tomatoes.ABOUT, **{task.name: task for task in _NAMED}}
 # Tasks of which there are too many to list: what follows the prefix makes one.
 FAMILIES = {"ud/": treebank, "ner/wikiann-": wikiann}
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """One split of a task: `rows`, and the `kind`, `labels`, `metric` and `source` as in `Task`."""
-
-    name: str
-    kind: str
-    labels: Tuple[str, ...]
-    metric: str
-    rows: Rows
-    source: str = ""
 
 
 def load_task(
@@ -61,14 +49,8 @@ def load_task(
 
     Raises: InputError, if there is no such task, or its data cannot be had.
     """
-    splits = _load(
-        name,
-        ("train", validation_split, "test"),
-        data_dir=data_dir,
-        text_column=text_column,
-        text_pair_column=text_pair_column,
-        label_column=label_column,
-    )
+    columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
+    splits = _load(name, ("train", validation_split, "test"), data_dir=data_dir, **columns)
     for split in ("train", validation_split):
         if split not in splits.rows:
             raise InputError(
@@ -109,7 +91,7 @@ def load_split(name, split, *, data_dir=None, **columns):
         columns: `text_column`, `text_pair_column` and `label_column`, as in `load_task`.
         Others: as in `load_task`.
 
-    Returns: `Split`.
+    Returns: `Splits`, whose `rows` are those of the split.
 
     Raises: InputError, as `load_task`, and if there is no such split.
     """
@@ -119,14 +101,7 @@ def load_split(name, split, *, data_dir=None, **columns):
             f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one). "
             f"{splits.source}".strip()
         )
-    return Split(
-        name=split,
-        kind=splits.kind,
-        labels=splits.labels,
-        metric=splits.metric,
-        rows=splits.rows[split],
-        source=splits.source,
-    )
+    return dataclasses.replace(splits, rows=splits.rows[split])
 
 
 def _load(name, splits, *, data_dir, **columns):

@@ -9,7 +9,7 @@ import numpy as np
 from tf_adapters.errors import InputError, shown
 from tf_adapters.ranges import in_range
 from tf_adapters.tasks.labels import check_label_names
-from tf_adapters.tasks.lines import USUAL, Dialect
+from tf_adapters.tasks.lines import Dialect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,15 +70,20 @@ class Rows:
 
     def digest(self):
         """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes."""
-        import tensorflow as tf
-
         digest = hashlib.sha256()
         for part in (0, 1):
             for index in self.slices() if (self.text, self.text_pair)[part] is not None else ():
-                digest.update(tf.strings.to_hash_bucket_fast(self.texts(index)[part], 2**62).numpy().tobytes())
+                digest.update(hashes(self.texts(index)[part]).tobytes())
         for index in self.slices() if self.labels is not None else ():
             digest.update(self.labels[index].tobytes())
         return digest.hexdigest()
+
+
+def hashes(texts):
+    """A hash of each text that TensorFlow computes, an int64 array of the shape of a string tensor."""
+    import tensorflow as tf
+
+    return tf.strings.to_hash_bucket_fast(texts, 2**62).numpy()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +129,8 @@ class Splits:
 
     Attributes:
         kind, labels, metric, source: as in `Task`.
-        rows: dict from a split's name to its `Rows`, without splits that do not exist.
+        rows: dict from a split's name to its `Rows`, without splits that do not exist; of `load_split` the `Rows` of
+            the one.
     """
 
     kind: str
@@ -158,7 +164,11 @@ def sample_rows(rows, *, count, seed):
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How a user's file is read; each option as of `task_from_files`, but a `Dialect`."""
+    """How a user's file is read; each option as of `task_from_files`.
+
+    Attributes:
+        dialect: `Dialect` of the last three.
+    """
 
     kind: str
     text_column: Union[str, int, None] = None
@@ -167,7 +177,25 @@ class Reading:
     label_separator: str = "|"
     format: Optional[str] = None
     bad_rows: Any = None
-    dialect: Dialect = USUAL
+    encoding: Optional[str] = None
+    header: str = "first"
+    delimiter: Optional[str] = None
+    dialect: Dialect = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "dialect", Dialect(self.encoding, self.header, self.delimiter))
+
+    def table(self, text="text", text_pair=None, label=None):
+        """How a table is read whose columns are usually called so, as keywords of `files.read_chunks`; without `label`
+        labels are not looked at."""
+        return {
+            "text_column": self.text_column or text,
+            "text_pair_column": self.text_pair_column or text_pair,
+            "label_column": label and (self.label_column or label),
+            "format": self.format,
+            "bad_rows": self.bad_rows,
+            "dialect": self.dialect,
+        }
 
 
 @dataclasses.dataclass(frozen=True)

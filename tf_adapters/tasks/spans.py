@@ -24,9 +24,9 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.files import Carried, file_format, read_chunks, text_problem
+from tf_adapters.tasks.files import Carried, check_usable, file_format, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
-from tf_adapters.tasks.rows import Reader, Rows, check_texts
+from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,18 +117,15 @@ class SpanRows:
 
     def digest(self):
         """SHA-256 of questions, contexts and answers, by hashes of the texts that TensorFlow computes in one pass."""
-        import tensorflow as tf
 
-        def hashes(texts):
-            if not len(texts):
-                return np.zeros(0, np.int64)
-            return tf.strings.to_hash_bucket_fast(tf.constant(texts.tolist()), 2**62).numpy()
+        def hashed(texts):
+            return hashes(texts.tolist()) if len(texts) else np.zeros(0, np.int64)
 
         contexts, context_of = self.used_contexts()
-        digest = hashlib.sha256(hashes(self.questions).tobytes())
-        digest.update(hashes(contexts)[context_of].tobytes())
+        digest = hashlib.sha256(hashed(self.questions).tobytes())
+        digest.update(hashed(contexts)[context_of].tobytes())
         if self.labels is not None:
-            digest.update(hashes(self.labels.texts).tobytes())
+            digest.update(hashed(self.labels.texts).tobytes())
             digest.update(self.labels.starts.tobytes())
             digest.update(self.labels.splits.tobytes())
         return digest.hexdigest()
@@ -273,7 +270,8 @@ def read_questions(path, reading, labels=None):
     if _question_format(path, reading.format) == "squad":
         return read_squad(path, reading, labelled=True)[0], ()
     builder = SpanRowsBuilder(labelled=True)
-    for chunk in _table_chunks(path, reading, 4096, label_column=reading.label_column or "answers"):
+    columns = reading.table("question", "context", "answers")
+    for chunk in read_chunks(path, chunk_rows=4096, keep_all_columns=True, **columns):
         _add_chunk(builder, chunk, path, reading.bad_rows)
     return _checked_rows(builder, path, reading.bad_rows), ()
 
@@ -286,7 +284,8 @@ def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
         for first in range(0, len(rows), chunk_rows):
             yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
         return
-    for chunk in _table_chunks(path, reading, chunk_rows):
+    columns = reading.table("question", "context")
+    for chunk in read_chunks(path, chunk_rows=chunk_rows, keep_all_columns=True, **columns):
         builder = SpanRowsBuilder(labelled=False)
         _add_chunk(builder, chunk, path, reading.bad_rows)
         yield Carried(builder.rows(), chunk.records) if keep_all_columns else builder.rows()
@@ -302,20 +301,6 @@ def _question_format(path, format):
             what = f"format is {format!r} and" if format is not None else f"{shown_name(path)} has no extension: format"
             raise InputError(f"{what} must be one of {', '.join(FORMATS)}: a question comes with its context.")
     return format
-
-
-def _table_chunks(path, reading, chunk_rows, label_column=None):
-    return read_chunks(
-        path,
-        text_column=reading.text_column or "question",
-        text_pair_column=reading.text_pair_column or "context",
-        label_column=label_column,
-        chunk_rows=chunk_rows,
-        format=reading.format,
-        keep_all_columns=True,
-        bad_rows=reading.bad_rows,
-        dialect=reading.dialect,
-    )
 
 
 def _add_chunk(builder, chunk, path, bad_rows):
@@ -334,8 +319,8 @@ def _add_chunk(builder, chunk, path, bad_rows):
 
 def _checked_rows(builder, path, bad_rows):
     if not len(builder):
-        first = f"; the first problem: {bad_rows.examples[0]}" if bad_rows is not None and bad_rows.count else ""
-        raise InputError(f"{shown_name(path)} has no usable question{first}: give a file with at least one.")
+        check_usable(path, bad_rows, "question")
+        raise InputError(f"{shown_name(path)} has no usable question: give a file with at least one.")
     return builder.rows()
 
 

@@ -25,10 +25,11 @@ from typing import List, Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.tasks.files import check_usable
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.metrics import default_word_metric
-from tf_adapters.tasks.rows import Reader, Rows, check_texts
+from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -73,10 +74,8 @@ class WordRows:
 
     def digest(self):
         """SHA-256 of words, labels and where rows end, by hashes of the words that TensorFlow computes in one pass."""
-        import tensorflow as tf
-
         digest = hashlib.sha256(self.words.row_splits.numpy().tobytes())
-        digest.update(tf.strings.to_hash_bucket_fast(self.words.flat_values, 2**62).numpy().tobytes())
+        digest.update(hashes(self.words.flat_values).tobytes())
         if self.labels is not None:
             digest.update(self.labels.flat_values.numpy().tobytes())
             digest.update("\n".join(self.label_names).encode())
@@ -194,9 +193,8 @@ def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
             break
         found = True
         yield chunk
-    if not found and bad_rows is not None and bad_rows.count:
-        raise InputError(f"{shown_name(path)} has no usable sentence; the first problem: {bad_rows.examples[0]}")
     if not found:
+        check_usable(path, bad_rows, "sentence")
         raise InputError(f"{shown_name(path)} has no words: give a file with at least one sentence.")
 
 
