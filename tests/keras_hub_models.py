@@ -16,17 +16,16 @@ keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra 
 keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
 
 import tf_adapters
-from tests.conftest import VOCABULARY
+from tests.conftest import VOCABULARY, randomize
 from tests.families import KERAS_HUB as SIZES
 from tests.table import METHODS as CONFIGS
 from tests.table import SMALL, SecondDoor
-from tests.table import move as fill
 from tf_adapters.models.door import door_of
 from tf_adapters.models.keras_hub import door
 from tf_adapters.models.keras_hub.families import FAMILIES as DESCRIBED
 from tf_adapters.models.state import state_of
 
-__all__ = ["CONFIGS", "SMALL", "fill"]
+__all__ = ["CONFIGS", "SMALL"]
 
 BACKEND = keras.backend.backend()
 FAMILIES = SecondDoor.families
@@ -75,8 +74,7 @@ def first(checkpoint, **settings):
 def adapted(model, config="houlsby", seed=1, **settings):
     """The model with an adapter that is no longer as it began."""
     tf_adapters.add_adapters(model, CONFIGS.get(config, config), seed=seed, **settings)
-    fill(model, seed)
-    return model
+    return randomize(model, seed, scale=0.1)
 
 
 def inputs(family):
@@ -114,8 +112,10 @@ def answers(model, family, ask=None):
     if isinstance(model, keras.Model):
         return array((ask or model)(given(model, family)))
     head, ours = door_of(model).family_of(model).head_of(model), inputs(family)[0]
-    logits = model(_choices(ours) if head == "multiple-choice" else ours, training=False).logits.numpy()
-    return logits[:, PLACES] if head == "masked-lm" else logits
+    outputs = model(_choices(ours) if head == "multiple-choice" else ours, training=False)
+    if head == "question-answering":
+        return np.concatenate([outputs.start_logits, outputs.end_logits], -1)
+    return outputs.logits.numpy()[:, PLACES] if head == "masked-lm" else outputs.logits.numpy()
 
 
 def predicted(model, family):

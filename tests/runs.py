@@ -2,7 +2,11 @@
 
 import contextlib
 import itertools
+import os
 import pathlib
+import shlex
+import subprocess
+import sys
 import time
 
 from tf_adapters.training.run import Reporter
@@ -32,6 +36,24 @@ def seven_seconds_a_look():
         yield
     finally:
         time.monotonic = real
+
+
+def said_by(code, *words, **environment):
+    """What a Python process of its own writes when it runs the code to its end."""
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1]), **environment}
+    words = [sys.executable, "-W", "ignore", "-c", code, *map(str, words)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def said_without_us(out):
+    """What the hint of `export` says, which imports neither this package nor what reads its files."""
+    python, option, code = shlex.split(out.split("Try it:\n")[1])
+    assert (python, option) == ("python", "-c")
+    code += "; import sys; names = {name.split('.')[0] for name in sys.modules}"
+    code += "; assert not names & {'tf_adapters', 'transformers', 'tf_keras', 'safetensors', 'tokenizers'}"
+    return said_by(code, TF_USE_LEGACY_KERAS="0")  # Keras 3, as where nobody asks for the other
 
 
 def content(directory):

@@ -24,8 +24,9 @@ def make_task(kind):
 
     random, few = np.random.default_rng(0), np.arange(6)
     sentences = [list(random.choice(WORDS, random.integers(2, 12))) for _ in range(ROWS)]
+    texts = tf.constant([" ".join(words) for words in sentences])
     if kind == "masked-lm":
-        rows = Rows(text=tf.constant([" ".join(words) for words in sentences]))
+        rows = Rows(text=texts)
         return Task("texts", kind, (), "perplexity", rows, rows.take(few))
     if kind == "token-classification":
         words = tf.ragged.constant(sentences, dtype=tf.string, ragged_rank=1)
@@ -38,9 +39,7 @@ def make_task(kind):
             builder.add(str(number), "the film", " ".join(words), [(words[-1], len(" ".join(words)) - len(words[-1]))])
         rows = builder.rows()
         return Task("spans", kind, (), "squad", rows, rows.take(few))
-    rows = Rows(
-        text=tf.constant([" ".join(words) for words in sentences]), labels=random.integers(0, 2, ROWS).astype(np.int32)
-    )
+    rows = Rows(text=texts, labels=random.integers(0, 2, ROWS).astype(np.int32))
     return Task("texts", kind, ("a", "b"), "accuracy", rows, rows.take(few))
 
 

@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from tests.cases import nightly_but
+from tests.conftest import randomize
 from tests.families import FAMILIES, family_inputs, family_model
 from tf_adapters import AdapterConfig, InputError, LoraConfig, load_adapter
 from tf_adapters.config import DENSE_PLACES
@@ -188,7 +189,7 @@ class Subject:
         add_adapters(self.model, self.config, seed=0)
         set_trainable(self.model)
         self.start, self.at_start = self.computed(), values(self.model)
-        move(self.model)
+        randomize(self.model, scale=0.1)
         self.trained, self.learned = self.computed(), values(self.model)
         self.directory = save_adapter(self.model, folder)
 
@@ -240,14 +241,3 @@ def bits(model):
 def put(model, kept):
     for weight, value in zip(weights(model), kept):
         weight.assign(value)
-
-
-def move(model, seed=0):
-    """Take the acting adapter, its LayerNorms and the head away from where they began, as training would."""
-    random, state = np.random.default_rng(seed), state_of(model)
-    adapter = state.adapters[state.active]
-    variables = [weight for layer in adapter.layers.values() for weight in layer.weights]
-    variables += state.layer_norm_variables(model, adapter.config.train_layer_norm, adapter.config.blocks)
-    for variable in {id(variable): variable for variable in variables + state.head_variables(model)}.values():
-        value = np.array(state.door.read(variable)) + random.normal(0, 0.1, tuple(variable.shape))
-        variable.assign(value.astype("float32"))

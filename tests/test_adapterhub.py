@@ -16,7 +16,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from tests.cases import nightly_but
-from tests.conftest import randomize, tiny_model
+from tests.conftest import is_refused, randomize, tiny_model
 from tests.families import family_model
 from tests.table import PFEIFFER
 from tf_adapters import AdapterConfig, InputError, LoraConfig, add_adapters, load_backbone
@@ -358,15 +358,13 @@ def test_loras_of_versions_that_left_the_scale_out_are_read_as_they_were_trained
     ids=str,
 )
 def test_what_cannot_be_said_there_is_not_exported(config, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        export_adapter(adapted(config), tmp_path / "out")
+    is_refused(message, export_adapter, adapted(config), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(tmp_path):
     def refused(model, message):
-        with pytest.raises(InputError, match=message):
-            export_adapter(model, tmp_path)
+        is_refused(message, export_adapter, model, tmp_path)
         return model
 
     model = refused(tiny_model(), "no adapter to export")
@@ -396,8 +394,7 @@ def test_fused_adapters_are_found_beside_the_fusion_or_where_they_are_said_to_be
     check(model, BERT / "fusion")
     shutil.move(tmp_path / "first", elsewhere)
     other = new_model()
-    with pytest.raises(InputError, match="'first', which is neither in it nor beside it: put its directory there"):
-        import_adapter(other, fusion)
+    is_refused("'first', which is neither in it nor beside it: put its directory there", import_adapter, other, fusion)
     with pytest.raises(InputError, match="must name the directories of 'first', 'second'"):
         import_adapter(other, fusion, adapters={"first": elsewhere})
     import_adapter(other, fusion, adapters={"first": elsewhere, "second": tmp_path / "second"})
@@ -444,10 +441,8 @@ def test_the_encoders_own_pooler_stays_under_a_head_of_peft_and_a_lost_one_is_re
     save_file(arrays, file, {"format": "pt"})
     with pytest.warns(UserWarning, match="no pooler weights"):
         model = load_backbone(tmp_path / "encoder", num_labels=3)
-    with pytest.raises(InputError, match="has no pooler, and neither has .*encoder: .*; pass head=False"):
-        import_adapter(model, BERT / "peft")
-    with pytest.raises(InputError, match="lacks 'bert.pooler.dense.bias', which this model's head has"):
-        import_adapter(model, BERT / "on-pooler")
+    is_refused("has no pooler, and neither has .*encoder: .*; pass head=False", import_adapter, model, BERT / "peft")
+    is_refused("lacks 'bert.pooler.dense.bias', which this model's head has", import_adapter, model, BERT / "on-pooler")
     import_adapter(model, BERT / "peft", head=False)
 
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.conftest import is_refused
 from tests.test_adapterhub import BERT, FULL_NAMES, HEADS, PREFIX, ROW, changed, described, keys, new_model
 from tf_adapters import InputError
 from tf_adapters.adapterhub import import_adapter
@@ -20,8 +21,7 @@ def model():
 
 def refuses(model, directory, message, **options):
     """A directory is refused with these words, and the model has no adapter and no pooler of a head then."""
-    with pytest.raises(InputError, match=message):
-        import_adapter(model, directory, **options)
+    is_refused(message, import_adapter, model, directory, **options)
     assert not state_of(model).adapters and not state_of(model).newly_initialized
 
 
@@ -154,10 +154,8 @@ def test_a_second_adapter_that_does_not_fit_leaves_the_first_as_it_is():
     model = new_model()
     import_adapter(model, BERT / "peft", name="lora")
     before = model(ROW).logits
-    with pytest.raises(InputError, match="already has an adapter of that name"):
-        import_adapter(model, BERT / "lora")
-    with pytest.raises(InputError, match="fits a model without adapters alone"):
-        import_adapter(model, BERT / "peft-pooler", name="second")
+    is_refused("already has an adapter of that name", import_adapter, model, BERT / "lora")
+    is_refused("fits a model without adapters alone", import_adapter, model, BERT / "peft-pooler", name="second")
     assert list(state_of(model).adapters) == ["lora"]
     np.testing.assert_array_equal(model(ROW).logits, before)
 

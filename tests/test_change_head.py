@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.cases import nightly_but
-from tests.conftest import randomize
+from tests.conftest import is_refused, randomize
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
-from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, remove_adapters, set_trainable
+from tf_adapters import AdapterConfig, add_adapters, load_backbone, remove_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.models import change_head
 from tf_adapters.models.state import state_of
@@ -56,10 +56,8 @@ def test_it_is_what_loading_would_give_on_the_same_variables(family, tmp_path):
 
 def test_models_that_it_does_not_fit_are_refused(checkpoint):
     model = load_backbone(checkpoint)
-    with pytest.raises(InputError, match="no head of masked words"):
-        change_head(model, head="masked-lm")
-    with pytest.raises(InputError, match="head='poetry' is unknown"):
-        change_head(model, head="poetry")
+    is_refused("no head of masked words", change_head, model, head="masked-lm")
+    is_refused("head='poetry' is unknown", change_head, model, head="poetry")
 
 
 def test_an_encoder_that_is_no_longer_that_of_its_files_is_refused(checkpoint, tmp_path):
@@ -72,7 +70,6 @@ def test_an_encoder_that_is_no_longer_that_of_its_files_is_refused(checkpoint, t
     for file in ("other.h5", "as-it-came.h5", "other.h5"):
         model.load_weights(tmp_path / file)
         if file == "other.h5":
-            with pytest.raises(InputError, match="changed since it was loaded"):
-                change()
+            is_refused("changed since it was loaded", change)
         else:
             change()

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.cases import nightly_but
-from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
+from tests.conftest import encoder_of, is_refused, move_what_trains, tiny_inputs, tiny_model, write_checkpoint
 from tests.runs import Killed, content
-from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, remove_adapters, set_trainable
+from tf_adapters import AdapterConfig, add_adapters, load_backbone, remove_adapters, set_trainable
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models import adapter_names
 from tf_adapters.recipes import RECIPES, get_recipe
@@ -21,36 +21,18 @@ from tf_adapters.saving.directory import copy_adapter, load_adapter, load_traine
 INPUTS = tiny_inputs()
 
 
-def move(model, seed=0):
-    """Give what trains other values, as training would."""
-    random = np.random.default_rng(seed)
-    for variable in model.trainable_variables:
-        variable.assign_add(random.normal(0, 0.1, variable.shape).astype(np.float32))
-    return model
-
-
 def trained(directory, mode="adapters", config=None, **options):
     model = load_backbone(directory, **options)
     if mode == "adapters":
         add_adapters(model, config or AdapterConfig(bottleneck_size=4, train_layer_norm="all"), seed=0)
-    return move(set_trainable(model, mode))
+    return move_what_trains(set_trainable(model, mode), scale=0.1)
 
 
 def settings_of(directory):
     return json.loads((directory / "tf_adapters.json").read_text())
 
 
-def refuses(model, directory, message):
-    with pytest.raises(InputError, match=message):
-        load_adapter(model, directory)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """An encoder of three blocks: a directory's parts are the same in every block."""
-    folder = tmp_path_factory.mktemp("encoder") / "three-blocks"
-    write_checkpoint(folder, num_hidden_layers=3)
-    return folder
+checkpoint = encoder_of(3)  # a directory's parts are the same in every block
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +87,6 @@ def test_exact_keys_of_the_saved_file(tmp_path):
     assert set(arrays) == expected and arrays["layers.0-2.down.kernel"].shape == (32, 4)
 
 
-def test_saved_directory_holds_no_backbone_weights_and_is_small(kept):
-    assert sorted(path.name for path in kept[1].iterdir()) == ["README.md", "adapter.safetensors", "tf_adapters.json"]
-    card = (kept[1] / "README.md").read_text()
-    assert "Trained parameters" in card and "tf-adapters predict" in card
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -123,7 +99,7 @@ def test_saved_directory_holds_no_backbone_weights_and_is_small(kept):
 def test_directory_of_another_encoder_is_refused(kept, tmp_path, change, message):
     write_checkpoint(tmp_path / "other", **{"num_hidden_layers": 3, **change})
     model = load_backbone(tmp_path / "other")
-    refuses(model, kept[1], message)
+    is_refused(message, load_adapter, model, kept[1])
     assert adapter_names(model) == []
 
 
@@ -149,10 +125,10 @@ def test_head_of_another_shape_is_the_adapters_own_unless_left_out(checkpoint, k
     remove_adapters(model)
     assert model.config.num_labels == 5
     # It is nobody's own without an adapter, and not of one that is there.
-    save_adapter(move(set_trainable(load_backbone(checkpoint), "head")), tmp_path / "head")
-    refuses(model, tmp_path / "head", "head for 2 labels.*head=False")
+    save_adapter(trained(checkpoint, "head"), tmp_path / "head")
+    is_refused("head for 2 labels.*head=False", load_adapter, model, tmp_path / "head")
     load_adapter(model, kept[1], head=False)
-    refuses(model, kept[1], "head for 2 labels.*head=False")
+    is_refused("head for 2 labels.*head=False", load_adapter, model, kept[1])
     assert adapter_names(model) == ["default"] and model.config.num_labels == 5
 
 
@@ -161,7 +137,8 @@ def test_a_pooler_that_is_untrained_is_part_of_the_saved_head_and_the_card_says_
     model = trained(tmp_path / "bert")
     model.bert.pooler.dense.kernel.assign(model.bert.pooler.dense.kernel + 1.0)
     save_adapter(model, tmp_path / "a")
-    assert "with the encoder's pooler" in (tmp_path / "a" / "README.md").read_text()
+    card = (tmp_path / "a" / "README.md").read_text()
+    assert all(words in card for words in ("Trained parameters", "with the encoder's pooler", "tf-adapters predict"))
     fresh, settings = load_trained(tmp_path / "a")
     assert settings["head"]["pooler"] and not settings["backbone"]["weights_saved"]
     assert np.array_equal(fresh(INPUTS).logits, model(INPUTS).logits)
@@ -172,7 +149,7 @@ def test_adapter_of_the_same_name_takes_the_weights_only_if_its_config_is_equal(
     load_adapter(twin, kept[1])
     assert np.array_equal(twin(INPUTS).logits, kept[0](INPUTS).logits)
     remove_adapters(twin)
-    refuses(add_adapters(twin, AdapterConfig(bottleneck_size=5)), kept[1], "another config")
+    is_refused("another config", load_adapter, add_adapters(twin, AdapterConfig(bottleneck_size=5)), kept[1])
 
 
 def test_an_adapter_of_the_same_name_loses_the_layer_norms_that_the_directory_does_not_have(checkpoint, tmp_path):
@@ -207,23 +184,18 @@ def cut(name, keep=None):
 )
 def test_damaged_directory_is_named(saved, damage, message):
     damage(saved)
-    with pytest.raises(InputError, match=message):
-        load_trained(saved)
+    is_refused(message, load_trained, saved)
 
 
 def test_what_cannot_be_saved_is_named_and_nothing_is_lost(kept, tmp_path):
-    with pytest.raises(InputError, match="call set_trainable"):
-        save_adapter(add_adapters(tiny_model(num_hidden_layers=1)), tmp_path)
+    is_refused("call set_trainable", save_adapter, add_adapters(tiny_model(num_hidden_layers=1)), tmp_path)
     model = kept[0]
-    with pytest.raises(InputError, match="'task.kind' is None"):
-        save_adapter(model, tmp_path / "new", task={"kind": None})
+    is_refused("'task.kind' is None", save_adapter, model, tmp_path / "new", task={"kind": None})
     assert not (tmp_path / "new").exists()
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(InputError, match="is a file"):
-        save_adapter(model, file)
-    with pytest.raises(InputError, match="cannot be written"):
-        save_adapter(model, file / "below")
+    is_refused("is a file", save_adapter, model, file)
+    is_refused("cannot be written", save_adapter, model, file / "below")
     assert file.read_text() == "mine"
 
 
@@ -306,8 +278,7 @@ def test_a_save_that_fails_leaves_the_old_adapter_and_none_of_the_new_one(number
     before = content(tmp_path)
     fails = OSError(28, "No space left on device")
     monkeypatch.setattr(os, "replace", raising("tf_adapters.json", fails))
-    with pytest.raises(InputError, match="tf_adapters.json cannot be written: No space left on device"):
-        save_adapter(numbered(2), tmp_path)
+    is_refused("tf_adapters.json cannot be written: No space left on device", save_adapter, numbered(2), tmp_path)
     after = content(tmp_path)
     assert set(after) == set(before) and after["tf_adapters.json"] == before["tf_adapters.json"]
     assert after["adapter.safetensors"] == before["adapter.safetensors"]

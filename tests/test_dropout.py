@@ -6,9 +6,10 @@ import pytest
 import tensorflow as tf
 
 from tests.cases import nightly_but
+from tests.conftest import is_refused
 from tests.families import FAMILIES, family_inputs, family_model
 from tests.runs import KillAt, Killed, content
-from tf_adapters import AdapterConfig, InputError, add_adapters, fit, remove_adapters, set_trainable, task_from_files
+from tf_adapters import AdapterConfig, add_adapters, fit, remove_adapters, set_trainable, task_from_files
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.state import state_of
 from tf_adapters.text import WordPiece
@@ -80,12 +81,10 @@ def test_removal_of_the_adapters_restores_the_layers_that_dropped(family):
 
 def test_debertas_dropout_stands_against_stored_outputs_of_frozen_blocks():
     model = set_trainable(family_model("deberta-v2"), "top-1")
-    with pytest.raises(InputError, match="the embedding layer has dropout.*--dropout 0"):
-        frozen_depth(model)
+    is_refused("the embedding layer has dropout.*--dropout 0", frozen_depth, model)
     # Of the blocks alone too.
     set_trainable(model := family_model("deberta-v2", hidden_dropout_prob=0.0), "top-1")
-    with pytest.raises(InputError, match="block 0 has dropout.*--dropout 0"):
-        frozen_depth(model)
+    is_refused("block 0 has dropout.*--dropout 0", frozen_depth, model)
     seed_dropout(model, 0, rate=0.0)
     assert frozen_depth(model) == 2
 
@@ -127,8 +126,7 @@ def test_a_killed_run_ends_bit_equal(what, checkpoint, sentences, tmp_path):
     with pytest.raises(Killed):
         run("killed", reporter=KillAt(8), checkpoint_seconds=0)
     if others:
-        with pytest.raises(InputError, match=f"another {called}"):
-            run("killed", resume=True, **others)
+        is_refused(f"another {called}", run, "killed", resume=True, **others)
     begin = Begin()
     run("killed", resume=True, reporter=begin)
     assert begin.done > 0 and content(tmp_path / "killed") == content(tmp_path / "whole")

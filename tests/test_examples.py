@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.whole import train
+from tests.conftest import randomize
 from tf_adapters import (
     AdapterConfig,
     add_adapters,
@@ -47,7 +47,7 @@ def test_training_under_plain_keras_prints_its_accuracy_and_what_it_took(checkpo
 def test_tasks_on_one_encoder_answer_each_as_by_itself(checkpoint, tmp_path):
     for number, name in enumerate("ab"):
         model = load_backbone(checkpoint, labels=["bad", "good"])
-        train(set_trainable(add_adapters(model, AdapterConfig(4, init_stddev=0.5), seed=number)))
+        randomize(set_trainable(add_adapters(model, AdapterConfig(4, init_stddev=0.5), seed=number)))
         save_adapter(model, tmp_path / name, text=load_tokenizer(model, max_length=16))
     lines = run("several_tasks_on_one_encoder.py", "a", "b", "--text", "a good film", cwd=tmp_path).splitlines()
     for line, name, directory in zip(lines, ("default", "b"), "ab", strict=True):

@@ -14,11 +14,10 @@ from safetensors.numpy import load_file
 from tests.cases import nightly_but
 from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
-from tf_adapters import AdapterConfig, InputError, add_adapters, fit, load_backbone, set_trainable, task_from_files
+from tf_adapters import AdapterConfig, InputError, add_adapters, fit, load_backbone, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.models import cast_frozen
 from tf_adapters.models.transformers.upper_blocks import UpperBlocks, lower_blocks
-from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import PackedExamples
 from tf_adapters.training import frozen_blocks
 from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
@@ -27,16 +26,6 @@ from tf_adapters.training.step import seed_dropout
 
 UPPER = AdapterConfig(bottleneck_size=8, blocks=(2, 3), init_stddev=0.3, train_layer_norm="adapted")
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3, dropout=0.0)
-
-
-@pytest.fixture(scope="module")
-def task(sentences):
-    return task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation")})
-
-
-@pytest.fixture(scope="module")
-def wordpiece(checkpoint):
-    return WordPiece.from_directory(checkpoint, max_length=16)
 
 
 def upper_model(head="classification", *, fast=False, mode="adapters"):
@@ -54,18 +43,15 @@ def examples(count):
     return PackedExamples(ids, tf.RaggedTensor.from_row_lengths(tf.zeros([lengths.sum()], tf.int32), lengths))
 
 
-@pytest.mark.parametrize(
-    "head, fast, policy",
-    nightly_but(
-        [("classification", True, "float32"), ("token-classification", False, "mixed_bfloat16")],
-        [
-            ("classification", True, "float32"),
-            ("classification", True, "mixed_bfloat16"),
-            ("token-classification", False, "mixed_bfloat16"),
-            ("question-answering", False, "float32"),
-        ],
-    ),
-)
+WAYS = [
+    ("classification", True, "float32"),
+    ("token-classification", False, "mixed_bfloat16"),
+    ("classification", True, "mixed_bfloat16"),
+    ("question-answering", False, "float32"),
+]
+
+
+@pytest.mark.parametrize("head, fast, policy", nightly_but(WAYS[:2], WAYS))
 def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, wordpiece, tmp_path, float32_policy):
     float32_policy(policy)
     model = cast_frozen(upper_model(head, fast=fast))
@@ -104,14 +90,11 @@ def test_debertas_convolution_is_computed_once():
     assert model.deberta.encoder.conv is not None
 
 
+TRAININGS = [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mode, fast, xla",
-    nightly_but(
-        [("adapters", False, False)],
-        [("adapters", False, False), ("adapters", True, False), ("top-1", False, True), ("head", False, False)],
-    ),
-)
+@pytest.mark.parametrize("mode, fast, xla", nightly_but(TRAININGS[:1], TRAININGS))
 def test_training_on_stored_outputs_is_training(checkpoint, task, wordpiece, tmp_path, mode, fast, xla):
     def train(folder, **arguments):
         keras.utils.set_random_seed(0)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import write_checkpoint, write_csv
+from tests.conftest import is_refused, write_checkpoint, write_csv
 from tests.runs import Killed, content
 from tf_adapters import fit, load_backbone, load_tokenizer, set_trainable, task_from_files
 from tf_adapters.cli import pretrain, train, tune
@@ -137,8 +137,7 @@ def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step(checkpoint, tmp_pa
 
 def test_an_export_that_was_killed_right_after_its_end_leaves_nothing_for_good(tmp_path):
     make(tmp_path, "1/saved_model.pb", f"{TEMPORARY}/", "mine/a.txt")
-    with pytest.raises(InputError, match="1 is there already"):
-        export.check_version_directory(tmp_path / "1")
+    is_refused("1 is there already", export.check_version_directory, tmp_path / "1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "mine"]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import tf_adapters
 from tests.cases import nightly_but
+from tests.conftest import is_refused
 from tests.families import KERAS_HUB as SIZES
 from tests.keras_hub_models import (
     CONFIGS,
@@ -27,7 +28,7 @@ from tests.keras_hub_models import (
     predicted,
     small_backbone,
 )
-from tf_adapters import AdapterConfig, InputError
+from tf_adapters import AdapterConfig
 from tf_adapters._keras3_internals import layers_of
 from tf_adapters.models import frozen_digest
 from tf_adapters.models.injection import adapter_names
@@ -197,11 +198,10 @@ def test_kerashubs_own_model_of_masked_words_takes_adapters(tmp_path, kind):
 def test_a_backbone_of_other_blocks_is_refused():
     backbone, other = small_backbone(), small_backbone("DebertaV3")
     vars(other)["transformer_layers"] = backbone.transformer_layers
-    with pytest.raises(InputError, match="has blocks that are no DisentangledAttentionEncoder with its LayerNorms"):
-        tf_adapters.add_adapters(other)
+    words = "has blocks that are no {} with its LayerNorms"
+    is_refused(words.format("DisentangledAttentionEncoder"), tf_adapters.add_adapters, other)
     backbone.transformer_layers[0].normalize_first = True
-    with pytest.raises(InputError, match="has blocks that are no TransformerEncoder with its LayerNorms behind"):
-        tf_adapters.add_adapters(backbone)
+    is_refused(words.format("TransformerEncoder"), tf_adapters.add_adapters, backbone)
 
 
 def test_what_is_made_for_transformers_alone_says_so(checkpoints):
@@ -214,35 +214,25 @@ def test_what_is_made_for_transformers_alone_says_so(checkpoints):
         "change_head": lambda model: tf_adapters.models.change_head(model, num_labels=3),
         "export_file": lambda model: export_file(model, "a.onnx", format="onnx"),
     }.items():
-        with pytest.raises(InputError, match=f"{name} takes models of transformers, and .* go on with load_trained"):
-            function(model)
+        is_refused(f"{name} takes models of transformers, and .* go on with load_trained", function, model)
 
 
 def test_what_cannot_be_is_a_sentence(checkpoints, tmp_path):
     model = load_backbone(checkpoints("bert"))
-    with pytest.raises(InputError, match="an adapter for a model of KerasHub has the head's shape"):
-        tf_adapters.add_adapters(model, num_labels=7)
+    is_refused("an adapter for a model of KerasHub has the head's shape", tf_adapters.add_adapters, model, num_labels=7)
     assert adapter_names(model) == []
     for source, settings, message in (
         (checkpoints("bert"), {"door": "keras"}, "door='keras' is unknown: use 'transformers' or 'keras-hub'"),
         (checkpoints("bert"), {"head_layers": 2}, "head_layers=2 is for door='transformers'"),
         (tmp_path / "nowhere", {}, "fits|no such directory"),
         (checkpoints("mpnet"), {}, "model_type='mpnet' has no backbone of this door"),
-        (
-            checkpoints("electra"),
-            {},
-            "head='classification': electra of this door has 'token-classification', .*'none'",
-        ),
+        (checkpoints("electra"), {}, "='classification': electra of this door has 'token-classification', .*'none'"),
     ):
-        with pytest.raises(InputError, match=message):
-            tf_adapters.load_backbone(str(source), **{"door": "keras-hub", **settings})
-    with pytest.raises(InputError, match="must have one backbone of KerasHub inside"):
-        tf_adapters.add_adapters(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]))
-    backbone = keras_hub.models.GPT2Backbone(
-        vocabulary_size=50, num_layers=1, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=20
-    )
-    with pytest.raises(InputError, match="GPT2Backbone' is not supported: tf_adapters has adapters for AlbertBackbone"):
-        tf_adapters.add_adapters(backbone)
+        is_refused(message, tf_adapters.load_backbone, str(source), **{"door": "keras-hub", **settings})
+    dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    is_refused("must have one backbone of KerasHub inside", tf_adapters.add_adapters, dense)
+    words = "GPT2Backbone' is not supported: tf_adapters has adapters for AlbertBackbone"
+    is_refused(words, tf_adapters.add_adapters, small_backbone("GPT2"))
 
 
 #: Settings that KerasHub's classes, or the heads of this package, cannot compute, and what they compute in their place.
@@ -281,16 +271,14 @@ def test_what_a_class_or_head_cannot_compute_is_refused(tmp_path, case):
         config = {"type_vocab_size": 2, **SIZES[family], "model_type": family, name: value}
         (tmp_path / "config.json").write_text(json.dumps(config))
         sentence = re.escape(f"config.json has {name}={value!r}, and {who}{computed}")
-        with pytest.raises(InputError, match=f"^{sentence}.* alone: use door="):
-            load_backbone(tmp_path, head=head)
+        is_refused(f"^{sentence}.* alone: use door=", load_backbone, tmp_path, head=head)
 
 
 def test_what_a_deberta_does_not_say_is_what_transformers_takes(tmp_path):
     for name in ("share_att_key", "relative_attention", "position_biased_input", "norm_rel_ebd"):
         config = {key: value for key, value in SIZES["deberta-v2"].items() if key != name}
         (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "deberta-v2"}))
-        with pytest.raises(InputError, match=f"^config.json has {name}="):
-            load_backbone(tmp_path)
+        is_refused(f"^config.json has {name}=", load_backbone, tmp_path)
 
 
 @pytest.mark.slow
@@ -303,9 +291,7 @@ def test_what_keras_would_change_is_refused_and_is_free_again_afterwards(checkpo
             one.enable_lora(4)
     tf_adapters.remove_adapters(model)
     model.backbone.enable_lora(2)
-    with pytest.raises(InputError, match="has LoRA of Keras in"):
-        tf_adapters.add_adapters(model, CONFIGS["houlsby"])
+    is_refused("has LoRA of Keras in", tf_adapters.add_adapters, model, CONFIGS["houlsby"])
     other = load_backbone(checkpoints("bert"))
     other.quantize("int8")
-    with pytest.raises(InputError, match="is quantized in"):
-        tf_adapters.add_adapters(other, CONFIGS["houlsby"])
+    is_refused("is quantized in", tf_adapters.add_adapters, other, CONFIGS["houlsby"])

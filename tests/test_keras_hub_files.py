@@ -1,11 +1,7 @@
 """Files that Keras writes: whole models, which are refused where adapters are, weights and exports."""
 
 import copy
-import os
-import pathlib
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -25,6 +21,7 @@ from tests.keras_hub_models import (
     small_backbone,
     write_checkpoint,
 )
+from tests.runs import said_by
 from tf_adapters import AdapterConfig
 from tf_adapters._keras3_internals import layers_of
 from tf_adapters.models.keras_files import REFUSAL
@@ -162,12 +159,6 @@ def test_kerashub_finds_its_own_classes_for_its_own_presets(checkpoints):
         assert kind != keras_hub.models.RobertaBackbone
 
 
-def in_a_new_process(code, *words):
-    words = [sys.executable, "-W", "ignore", "-c", code, *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
-    return subprocess.run(words, env=environment, capture_output=True, text=True)
-
-
 def test_removal_puts_back_what_trains_and_what_drops():
     model = keras_hub.models.BertTextClassifier(small_backbone(), num_classes=2)
     block = model.backbone.transformer_layers[1]
@@ -301,5 +292,4 @@ assert not [name for name in sys.modules if name.startswith("tensorflow.")]
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="needs another backend than TensorFlow")
 def test_adapters_live_where_there_is_no_tensorflow(checkpoints, tmp_path):
-    done = in_a_new_process(WITHOUT_TENSORFLOW, checkpoints("bert"), tmp_path / "kept")
-    assert done.returncode == 0, done.stderr
+    said_by(WITHOUT_TENSORFLOW, checkpoints("bert"), tmp_path / "kept")

@@ -19,7 +19,6 @@ from tests.keras_hub_models import (
     inputs,
     keras,
     needs_first,
-    write_checkpoint,
 )
 from tests.runs import KillAt, Killed, content
 from tf_adapters import (
@@ -38,26 +37,11 @@ from tf_adapters.layers.ops import keras3
 from tf_adapters.models import frozen_digest
 from tf_adapters.models.state import state_of
 from tf_adapters.saving import load_pretrained_adapter
-from tf_adapters.tasks import texts_from_files
 from tf_adapters.text.loading import load_tokenizer
 
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
 SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)
 COMPILED = BACKEND == "jax"  # where a fixed number of places is computed
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """Directory of a tiny BERT with its vocabulary, without a head."""
-    directory = write_checkpoint("bert", tmp_path_factory.mktemp("bert"), vocab_size=len(VOCABULARY))
-    (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
-    return directory
-
-
-@pytest.fixture(scope="module")
-def texts(sentences):
-    return texts_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
 
 
 def new_model(encoder, head="masked-lm"):
@@ -167,24 +151,16 @@ def test_everything_trains_and_whole_words_do_with_xla(encoder, texts, tmp_path,
 
 
 @pytest.mark.slow
-def test_the_commands_pretrain_and_go_on(encoder, sentences, tmp_path, cli):
+def test_the_commands_pretrain_and_go_on(encoder, sentences, tmp_path, cli, refused):
     files = [f"--{name}={sentences / name}.csv" for name in ("train", "validation")]
     common = ["--door", "keras-hub", "--model", encoder, *files, "--max-length=16"]
     given = ["pretrain", *common, *"--steps=4 --save-every=2 --fit-head-steps=2 --adapter-size=4".split()]
-    refused = cli(*given, "--accumulate=2", "--output", tmp_path / "a")
-    assert refused.status == 2 and "--accumulate 2 is for --door transformers" in refused.err
-    assert not (tmp_path / "a").exists()
+    refused(*given, "--accumulate=2", "--output", tmp_path / "a", says="--accumulate 2 is for --door transformers")
     done = cli(*given, "--backend", BACKEND, "--output", tmp_path / "a")
     assert done.status == 0, done.err
     assert done.out.strip().endswith(f"--door keras-hub --backend {BACKEND}") and "held-out perplexity" in done.out
-    done = cli(
-        "train",
-        *common,
-        "--epochs=1",
-        f"--from-pretrained-adapter={tmp_path / 'a' / 'step-2'}",
-        "--output",
-        tmp_path / "b",
-    )
+    going_on = ["--epochs=1", f"--from-pretrained-adapter={tmp_path / 'a' / 'step-2'}", "--output", tmp_path / "b"]
+    done = cli("train", *common, *going_on)
     assert done.status == 0, done.err
     kept = json.loads((tmp_path / "b" / "tf_adapters.json").read_text())
     assert kept["pretrained_adapter"]["step"] == 2 and kept["adapter"]["bottleneck_size"] == 4

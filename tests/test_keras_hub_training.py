@@ -1,18 +1,14 @@
 """Training, scoring and the command line through the second door."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from tests.cases import nightly_but
-from tests.conftest import VOCABULARY, squad_file
-from tests.keras_hub_models import BACKEND, array, fill, keras, needs_first, write_checkpoint
-from tests.runs import KillAt, Killed, content, seven_seconds_a_look
+from tests.conftest import is_refused, randomize, squad_file
+from tests.keras_hub_models import BACKEND, array, keras, needs_first, write_checkpoint
+from tests.runs import KillAt, Killed, content, said_by, seven_seconds_a_look
 from tf_adapters import (
     AdapterConfig,
     InputError,
@@ -49,29 +45,6 @@ def first_ops():
     return keras2
 
 
-def alone(code, *words, **environment):
-    """What a Python process of its own writes when it runs the code."""
-    words = [sys.executable, "-W", "ignore", "-c", code, *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[1]), **environment}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """Directory of a tiny BERT with its vocabulary."""
-    directory = write_checkpoint("bert", tmp_path_factory.mktemp("bert"), vocab_size=len(VOCABULARY))
-    (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
-    return directory
-
-
-@pytest.fixture(scope="module")
-def task(sentences):
-    return task_from_files(**{split: sentences / f"{split}.csv" for split in ("train", "validation", "test")})
-
-
 def new_model(encoder, config=None, mode="adapters"):
     keras.utils.set_random_seed(0)
     model = load_backbone(encoder, labels=["negative", "positive"], door="keras-hub")
@@ -90,7 +63,7 @@ def train(model, task, output, **changes):
 @pytest.mark.parametrize("dropped", range(3))
 def test_random_drop_leaves_out_that_many_of_the_lowest_blocks(encoder, monkeypatch, dropped):
     model = new_model(encoder, AdapterConfig(bottleneck_size=4, random_drop=2))
-    fill(model)
+    randomize(model, scale=0.1)
     _seed_dropout(model, 0, 0.0)
     set_active(model, "default", blocks=range(dropped, model.backbone.num_layers))
     expected = array(model(inputs(model), training=False))
@@ -154,9 +127,7 @@ ASKED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["token-classification", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in list(ASKED)[1:])]
-)
+@pytest.mark.parametrize("kind", nightly_but(["token-classification"], ASKED))
 def test_words_questions_and_choices_train_and_answer_through_either_door(encoder, other_tasks, tmp_path, kind):
     task = other_tasks[kind]
     keras.utils.set_random_seed(0)
@@ -209,15 +180,14 @@ def test_a_model_that_was_trained_as_a_whole_goes_into_a_keras_file(encoder, tas
         "data = dict(numpy.load(sys.argv[2]))\n"
         "numpy.save(sys.argv[3], keras.saving.load_model(sys.argv[1]).predict(data, verbose=0))"
     )
-    alone(code, *(tmp_path / name for name in ("all.keras", "data.npz", "b.npy")))
+    said_by(code, *(tmp_path / name for name in ("all.keras", "data.npz", "b.npy")))
     np.testing.assert_allclose(np.load(tmp_path / "b.npy"), model.predict(inputs(model), verbose=0), atol=2e-6)
 
 
 def test_what_the_second_door_does_not_train_is_refused_and_changes_nothing(encoder, task, tmp_path):
     model = new_model(encoder)
     for name, value in (("accumulate", 2), ("mixout", 0.5), ("checkpoint_gradients", True), ("cache_frozen", True)):
-        with pytest.raises(InputError, match=f"{name}={value} is for door='transformers'"):
-            train(model, task, tmp_path / "a", **{name: value})
+        is_refused(f"{name}={value} is for door='transformers'", train, model, task, tmp_path / "a", **{name: value})
     with pytest.raises(InputError, match="The task needs a model with the head 'masked-lm'"):
         train(model, task, tmp_path / "a", kind=MaskedLanguageModelling())
     assert not (tmp_path / "a").exists()
@@ -353,10 +323,7 @@ def test_an_experiment_over_seeds_keeps_the_best_and_goes_on(encoder, task, tmp_
 
 @pytest.mark.slow
 def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, cli):
-    door, data = (
-        ["--door", "keras-hub"],
-        [f"--{name}={sentences / name}.csv" for name in ("train", "validation", "test")],
-    )
+    data = [f"--{name}={sentences / name}.csv" for name in ("train", "validation", "test")]
     options = ["--trainable=full", "--epochs=4", "--learning-rate=1e-2", "--max-length=16"]
     door, words = ["--door", "keras-hub"], ["--backend", BACKEND, "--model", encoder, "--output", tmp_path / "a"]
     done = cli("train", *door, *words, *data, *options)
@@ -384,10 +351,9 @@ def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, cli):
         (["--door", "keras-hub", "--strategy", "mirrored"], "--strategy mirrored is of --door transformers"),
     ],
 )
-def test_options_that_do_not_go_with_a_door_are_a_sentence(words, sentence, tmp_path, cli):
+def test_options_that_do_not_go_with_a_door_are_a_sentence(words, sentence, tmp_path, refused):
     needs_first()
-    done = cli("train", *words, "--output", tmp_path / "a")
-    assert done.status == 2 and sentence in done.err
+    refused("train", *words, "--output", tmp_path / "a", says=sentence)
 
 
 # Several devices
@@ -424,7 +390,7 @@ def test_two_devices_train_what_one_does(encoder, sentences, tmp_path):
 
     for count in "12":
         flags = "--xla_force_host_platform_device_count=2"
-        alone(DEVICES, count, encoder, sentences, tmp_path / count, XLA_FLAGS=flags)
+        said_by(DEVICES, count, encoder, sentences, tmp_path / count, XLA_FLAGS=flags)
     one, two = (load_file(str(tmp_path / count / "adapter.safetensors")) for count in "12")
     assert one.keys() == two.keys()
     for name, value in one.items():

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tests.cases import nightly_but
-from tests.conftest import tiny_inputs, tiny_model
+from tests.conftest import randomize, tiny_inputs, tiny_model
 from tests.families import family_model
-from tests.whole import outputs, train
+from tests.whole import outputs
 from tf_adapters import (
     AdapterConfig,
     LoraConfig,
@@ -81,7 +81,7 @@ def with_adapters_inside(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("fast", nightly_but([False], [False, True]))
 def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(fast, tmp_path):
-    model = train(add_adapters(tiny_model(num_hidden_layers=1), BOTTLENECK, seed=0, fast=fast))
+    model = randomize(add_adapters(tiny_model(num_hidden_layers=1), BOTTLENECK, seed=0, fast=fast))
     before = outputs(model)
     for name, one in with_adapters_inside(model).items():
         for way in WAYS if name == "model" else AROUND.get(name, ("keras", "h5", "config", "copy")):
@@ -96,7 +96,7 @@ def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(fast, tmp
 
 def test_without_adapters_whole_files_answer_the_same(tmp_path):
     model = add_adapters(tiny_model(num_hidden_layers=1), LoraConfig(rank=2), seed=0)
-    own = on_encoder(train(model))
+    own = on_encoder(randomize(model))
     merge_adapter(model)  # which takes them out as remove_adapters does
     expected, ids = outputs(model), tiny_inputs()["input_ids"]
     model.save_pretrained(tmp_path / "pretrained")
@@ -109,7 +109,7 @@ def test_without_adapters_whole_files_answer_the_same(tmp_path):
 @pytest.mark.nightly
 def test_computation_alone_is_exported_with_the_adapters(tmp_path):
     model = family_model("distilbert", "none")
-    own, ids = on_encoder(train(add_adapters(model, BOTTLENECK, seed=0))), tiny_inputs()["input_ids"] % 16
+    own, ids = on_encoder(randomize(add_adapters(model, BOTTLENECK, seed=0))), tiny_inputs()["input_ids"] % 16
     own.export(tmp_path / "export")
     np.testing.assert_allclose(tf.saved_model.load(tmp_path / "export").serve(ids), own(ids), atol=1e-5)
     remove_adapters(model)

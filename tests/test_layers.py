@@ -1,16 +1,13 @@
 """What the layers of methods compute, in each Keras, against formulas in NumPy; tests/test_fused.py has the operations
 of fast blocks."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import randomize
+from tests.conftest import is_refused, randomize
 from tests.encoder_in_numpy import gelu, softmax
-from tf_adapters import InputError
+from tests.runs import said_by
 from tf_adapters.activations import NAMES
 from tf_adapters.config import MethodConfig
 from tf_adapters.layers.ops import keras2
@@ -166,8 +163,7 @@ def test_each_keras_computes_the_formula_with_the_gate_open_half_open_and_closed
     frozen = {id(weight) for part, weight in layer.parts.items() if part.startswith("adapters.")}
     assert {id(weight) for weight in layer.learned} == {id(weight) for weight in layer.weights} - frozen
     if case.place == "ffn":
-        with pytest.raises(InputError, match="cannot be merged"):
-            case.layers[0].merged(None, None)
+        is_refused("cannot be merged", case.layers[0].merged, None, None)
     else:
         kernel, bias = case.layers[0].merged(*case.dense)
         np.testing.assert_allclose(case.states @ kernel + bias, expected, rtol=1e-5, atol=1e-5)
@@ -191,7 +187,7 @@ def test_configurations_need_no_keras():
         "[get_recipe(name) for name in RECIPES]; "
         "sys.exit(any(name in sys.modules for name in ('tensorflow', 'tf_keras', 'keras', 'transformers')))"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    said_by(code)
     assert issubclass(type(config_from_dict(SMALL)), MethodConfig)
 
 
@@ -285,7 +281,5 @@ def test_the_adapter_is_a_keras_layer(float32_policy):
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(InputError, match="init_distribution='uniform' is unknown"):
-        AdapterLayer(4, init_distribution="uniform")
-    with pytest.raises(InputError, match="known hidden size"):
-        AdapterLayer(4).build((None, None))
+    is_refused("init_distribution='uniform' is unknown", AdapterLayer, 4, init_distribution="uniform")
+    is_refused("known hidden size", AdapterLayer(4).build, (None, None))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_adapters.errors import InputError
+from tests.conftest import is_refused
 from tf_adapters.recipes import RECIPES, get_recipe
 
 # What a recipe has where its source states nothing else: one adapter for each place, one classifier, Adam, a tenth of
@@ -116,5 +116,4 @@ def test_a_recipe_has_what_its_source_states(name):
 
 def test_every_recipe_but_the_package_s_own_is_stated():
     assert set(RECIPES) - {"default"} == set(STATED)
-    with pytest.raises(InputError, match="recipe='houlsby'.*houlsby-2019"):
-        get_recipe("houlsby")
+    is_refused("recipe='houlsby'.*houlsby-2019", get_recipe, "houlsby")

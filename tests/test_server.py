@@ -150,15 +150,14 @@ def test_rows_are_asked_for_again_where_a_replica_ended(monkeypatch):
         asyncio.run(Door()._ask("none", "answer", []))
 
 
-def test_the_command_refuses_before_ray_is_looked_for(cli, adapter_directory, tmp_path):
+def test_the_command_refuses_before_ray_is_looked_for(refused, adapter_directory, tmp_path):
     for arguments, message in {
         (): "Give NAME=DIRECTORY to start a server",
         (f"a={adapter_directory}", "--remove=a"): "Give NAME=DIRECTORY to start a server",
         (tmp_path,): "is no adapter directory",
         (adapter_directory, "--replicas=2", "--max-replicas=1"): "--max-replicas 1 must be at least --replicas 2",
     }.items():
-        refused = cli("serve", *arguments)
-        assert refused.status == 2 and message in refused.err, refused.err
+        refused("serve", *arguments, says=message)
 
 
 def test_ray_is_imported_by_nothing_but_the_server_and_not_before_it_is_needed():

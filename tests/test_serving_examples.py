@@ -12,6 +12,7 @@ import pytest
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples" / "serving"
 ROWS = {"text": ["a great film", "dull \u00e9t\u00e9", "the cast"], "task": ["film", "upper", "nobody"]}
+ROWS["text_pair"] = [""] * 3
 ANSWERS = [
     {"label": "a \u00e9", "probabilities": [0.25, 0.75], "error": ""},
     {"label": "", "probabilities": [0.5, 0.0], "error": ""},
@@ -24,8 +25,6 @@ def served(model, signature, inputs):
     """What a server's session gives, or None of a model that there is not."""
     if model != "all":
         return None
-    if signature == "tasks":
-        return {"task": ["film", "upper"], "kind": ["classification"] * 2}
     assert signature == "serving_default" and inputs == ROWS
     return {name: [answer[name] for answer in ANSWERS] for name in ANSWERS[0]}
 
@@ -51,6 +50,9 @@ def client(monkeypatch):
         else:
             body = json.loads(request.data)
             assert request.get_method() == "POST" and set(body) == {"signature_name", "inputs"}
+            if lacks := sorted(ROWS.keys() - body["inputs"]):
+                sentence = f"Missing named input: {lacks[0]} in 'inputs' object."
+                raise urllib.error.HTTPError(url, 400, "Bad Request", {}, io.BytesIO(sentence.encode()))
             found = {"outputs": served(model, body["signature_name"], body["inputs"])}
             if found["outputs"] is None:
                 raise urllib.error.HTTPError(url, 404, "Not Found", {}, io.BytesIO(MISSING.encode()))
@@ -90,13 +92,13 @@ def grpc_server():
 
 def test_rest(client):
     assert client.ask_rest("http://server", "all", ROWS) == ANSWERS
-    assert [row["task"] for row in client.ask_rest("http://server", "all", {}, signature="tasks")] == ["film", "upper"]
-    for server, model, message in (
-        ("http://server", "other", "answered 404.*Servable not found"),
-        ("http://nobody", "all", "does not answer"),
+    for server, model, inputs, message in (
+        ("http://server", "other", ROWS, "answered 404.*Servable not found"),
+        ("http://server", "all", {"text": ["a"], "task": ["film"]}, "answered 400: Missing named input: text_pair"),
+        ("http://nobody", "all", ROWS, "does not answer"),
     ):
         with pytest.raises(RuntimeError, match=message):
-            client.ask_rest(server, model, ROWS)
+            client.ask_rest(server, model, inputs)
 
 
 def test_a_client_waits_until_the_model_is_available(client):

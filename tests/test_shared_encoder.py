@@ -2,10 +2,9 @@
 
 import threading
 
-import numpy as np
 import pytest
 
-from tests.conftest import write_checkpoint
+from tests.conftest import move_what_trains, write_checkpoint
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, save_adapter, set_trainable
 from tf_adapters import predict as predict_alone
 from tf_adapters.serving.shared_encoder import SharedEncoder, read_tasks
@@ -31,9 +30,7 @@ def save_kind(checkpoint, directory, name, *, seed=0, adapter=True, max_length=2
     if adapter:
         add_adapters(model, AdapterConfig(bottleneck_size=4), seed=seed)
     set_trainable(model, "adapters" if adapter else "head")
-    random = np.random.default_rng(seed)
-    for variable in model.trainable_variables:
-        variable.assign_add(random.normal(0, 0.3, variable.shape))
+    move_what_trains(model, seed, scale=0.3)
     text = WordPiece.from_directory(checkpoint, max_length=max_length)
     return save_adapter(model, directory, text=text, task={"kind": kind, **task})
 

@@ -7,22 +7,6 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import is_cast
 
 
-def train(model, *, seed=0, scale=0.3):
-    """Give what trains, the acting adapter, its LayerNorms and the head other values, as training would; no bias stays
-    zero."""
-    random = np.random.default_rng(seed)
-    state = state_of(model)
-    adapter = state.adapters[state.active].layers.values() if state.active else ()
-    variables = (
-        [variable for layer in adapter for variable in layer.weights]
-        + state.layer_norm_variables(model)
-        + state.head_variables(model)
-    )
-    for variable in variables:
-        variable.assign_add(random.normal(0, scale, variable.shape).astype(np.float32))
-    return model
-
-
 def outputs(model, inputs=None):
     """What a model computes, a float32 array."""
     found = model(inputs or tiny_inputs())

@@ -157,7 +157,7 @@ MUTATIONS = [
      "frozen_blocks:stored"),
     ("training/step.py", "dropouts.append((layer, max(1, uses)))", "dropouts.append((layer, 1))",
      "checkpointing:bit_equal"),
-    ("kinds/masked_lm.py", "/ ops.maximum(ops.sums(counts), 1.0)", "", "pretrain:hidden"),
+    ("kinds/masked_lm.py", "/ ops.maximum(ops.sums(counts), 1.0)", "", "keras_hub_pretrain:loss"),
     ("kinds/masked_lm.py", "positions[guessed[:, 3].astype(np.int64)]", "guessed[:, 3].astype(np.int64)",
      "pretrain:perplexity"),
     ("layers/ops/keras3.py", "ops.top_k(values, ", "ops.top_k(-values, ", "keras_hub_pretrain:hidden"),

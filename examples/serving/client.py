@@ -116,7 +116,7 @@ def main():
             parser.error(
                 f"{len(options.texts)} texts and {len(options.task)} tasks: give --task once, or once for each text."
             )
-        inputs["task"] = tasks
+        inputs |= {"task": tasks, "text_pair": [""] * len(tasks)}  # REST wants every input of a bank
     try:
         if options.wait is not None:
             wait_until_ready(options.rest, options.model, options.wait)
