@@ -65,11 +65,23 @@ def test_defaults_in_the_help_are_those_of_the_default_recipe(cli):
     assert all(text in help_text for text in (*RECIPES, *(f"─ {panel} ─" for panel in panels)))
 
 
-def test_importing_the_package_imports_nothing_heavy():
-    heavy = (
-        "tensorflow tf_keras keras transformers tensorflow_text tensorflow_datasets sklearn scipy typer rich".split()
-    )
-    code = f"import sys, tf_adapters; print([name for name in {heavy} if name in sys.modules])"
+@pytest.mark.parametrize(
+    "code, heavy",
+    [
+        (
+            "import tf_adapters",
+            "tensorflow tf_keras keras transformers tensorflow_text tensorflow_datasets sklearn scipy typer rich",
+        ),
+        # What TensorFlow and transformers would bring with them, and what can be imported all the same.
+        pytest.param(
+            "from tf_adapters.cli.quiet import import_tensorflow; import_tensorflow()",
+            "keras jax pandas scipy sklearn",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_imports_bring_nothing_heavy(code, heavy):
+    code += f"; import sys; print([name for name in {heavy.split()} if name in sys.modules]); import scipy"
     assert shell([sys.executable, "-c", code]).stdout == "[]\n"
 
 

@@ -1,5 +1,6 @@
 """Answers and numbers of a trained model from Python: those of the command line."""
 
+import inspect
 import json
 import shutil
 
@@ -50,6 +51,15 @@ def test_a_directory_and_its_model_answer_as_the_command(cli, adapter_directory,
     (tmp_path / "other" / "tf_adapters.json").write_text(json.dumps(kept))
     with pytest.raises(InputError, match="was trained on pairs of texts"):
         evaluate(tmp_path / "other", tmp_path / "renamed.csv")
+
+
+def test_answers_are_traced_without_autograph(one_block, monkeypatch):
+    model, files = load_backbone(one_block), []
+    call = model.classifier.call
+    noted = lambda inputs: files.extend(frame.filename for frame in inspect.stack(0)) or call(inputs)  # noqa: E731
+    monkeypatch.setattr(model.classifier, "call", noted)
+    predict(model, TEXTS)
+    assert files and not any("autograph_generated" in file for file in files)
 
 
 def test_the_active_adapter_of_a_model_answers(one_block):

@@ -31,15 +31,14 @@ def lower_blocks(model, depth):
     Returns: tf.function of the dict of int32 `(batch, length)` tensors that the model takes; the hidden
         states, `(batch, length, hidden)`.
     """
-    blocks = state_of(model).family.blocks(model)[:depth]
+    family = state_of(model).family
+    blocks, specs = family.blocks(model)[:depth], {name: tf.TensorSpec((None, None), tf.int32) for name in _INPUTS}
 
-    @tf.function(input_signature=[{name: tf.TensorSpec((None, None), tf.int32) for name in _INPUTS}])
+    @tf.function(input_signature=[specs], autograph=family.autograph)
     def lower(inputs):
         with _with_layers(model, blocks) as main:
             # With hidden states asked for, no block is computed for its first token alone.
-            return main(
-                state_of(model).family.inputs(inputs), output_hidden_states=True, training=False
-            ).last_hidden_state
+            return main(family.inputs(inputs), output_hidden_states=True, training=False).last_hidden_state
 
     return lower
 
