@@ -38,6 +38,9 @@ from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.on_keras3 import _seed_dropout
 from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
 
+# Of Keras, about data that are shuffled already.
+pytestmark = pytest.mark.filterwarnings("error:`shuffle=True` was passed:UserWarning")
+
 TEXTS = ["a good film", "a dull and awful plot", "the cast was great fun"]
 SETTINGS = {"epochs": 4, "learning_rate": 3e-3, "batch_size": 30, "checkpoint_seconds": 1.0}
 

@@ -173,6 +173,7 @@ class Run:
                         steps_per_epoch=self.steps_per_epoch - offset,
                         callbacks=[self.trained.callback(self)],
                         verbose=0,
+                        shuffle=False,  # which Keras 3 is asked for otherwise, and warns that it does not
                     )
         except _Stopped:
             pass  # while the frozen blocks were computed
