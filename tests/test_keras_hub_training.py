@@ -333,8 +333,11 @@ def test_schedule_and_optimizers_are_the_first_doors():
             optimizer = make_optimizer(ops, 0.01, [matrix, vector], **settings)
             optimizer.build([matrix, vector])
             for gradient in gradients:
-                pairs = [(ops.value(gradient), matrix), (ops.value(gradient[0]), vector)]
-                optimizer.apply_gradients(pairs)
+                whole = ops.value(gradient)
+                if ops is keras3 and BACKEND == "tensorflow":  # as of an embedding that reads each row twice
+                    halves = np.concatenate([0.25 * gradient, 0.75 * gradient])
+                    whole = tf.IndexedSlices(halves, tf.constant([0, 1, 2] * 2), tf.constant(gradient.shape))
+                optimizer.apply_gradients([(whole, matrix), (ops.value(gradient[0]), vector)])
             ends.append([keras.ops.convert_to_numpy(ops.value(variable)) for variable in (matrix, vector)])
         for one, other in zip(*ends):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
