@@ -171,8 +171,8 @@ def test_the_commands_pretrain_and_go_on(encoder, sentences, tmp_path, cli):
     files = [f"--{name}={sentences / name}.csv" for name in ("train", "validation")]
     common = ["--door", "keras-hub", "--model", encoder, *files, "--max-length=16"]
     given = ["pretrain", *common, *"--steps=4 --save-every=2 --fit-head-steps=2 --adapter-size=4".split()]
-    refused = cli(*given, "--accumulate=2", "--output", tmp_path / "a")
-    assert refused.status == 2 and "--accumulate 2 is for --door transformers" in refused.err
+    refused = cli(*given, "--gradient-checkpointing", "--output", tmp_path / "a")
+    assert refused.status == 2 and "--gradient-checkpointing is for --door transformers" in refused.err
     assert not (tmp_path / "a").exists()
     done = cli(*given, "--backend", BACKEND, "--output", tmp_path / "a")
     assert done.status == 0, done.err
