@@ -12,7 +12,7 @@ from tf_adapters.cli.options import AdapterOptions, PretrainOptions, RunOptions
 from tf_adapters.kinds import get_kind
 from tf_adapters.ranges import choices_of
 from tf_adapters.tasks.rows import Rows
-from tf_adapters.training.settings import EXCLUSIONS, TrainingSettings, choices, option_of
+from tf_adapters.training.settings import EXCLUSIONS, TrainingSettings, check_door, choices, option_of
 from tf_adapters.tuning.spaces import DIMENSIONS
 
 USUAL = {"epochs": 4, "learning_rate": 1e-3}
@@ -55,7 +55,7 @@ def test_what_excludes_each_other_is_refused_in_python_and_as_options(
     given = {name: GIVEN[name] for name in (exclusion.first, exclusion.second)}
     message = f"{exclusion.first}=.* and {exclusion.second}=.* exclude each other .{exclusion.why}"
     with pytest.raises(InputError, match=message):
-        TrainingSettings(**{**USUAL, **given})
+        check_door(TrainingSettings(**{**USUAL, **given}).to_dict(), "transformers")
     monkeypatch.setattr(
         "tf_adapters.cli.quiet.import_tensorflow", lambda *arguments: pytest.fail("TensorFlow was loaded first")
     )

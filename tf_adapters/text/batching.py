@@ -180,6 +180,37 @@ def training_batches(
     return _untuned(dataset.prefetch(_BATCHES_AHEAD))
 
 
+def part_of(inputs, targets, number, parts, weigh):
+    """One of the parts of a batch; one that would have no row has one, of which its share is nothing.
+
+    Args:
+        inputs, targets: tensors of the batch, or dicts of them.
+        number: int64 scalar, from 0.
+        parts: int, into how many the batch is cut.
+        weigh: function of targets that returns what the loss is a mean over, a float32 scalar: rows, or words.
+
+    Returns: its inputs and targets, and its share of what the batch's loss is a mean over, a float32 scalar.
+    """
+    rows = tf.shape(tf.nest.flatten(targets)[0], tf.int64)[0]
+    start, stop = rows * number // parts, rows * (number + 1) // parts
+    share = weigh(tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)) / tf.maximum(weigh(targets), 1.0)
+    filled = tf.maximum(stop, start + 1)
+    return *tf.nest.map_structure(lambda tensor: tensor[start:filled], (inputs, targets)), share
+
+
+def in_parts(batches, parts, weigh):
+    """A dataset of the parts of its batches, each with a weight for each row, by which the mean of their losses is the
+    batch's; arguments as of `part_of`, where each part has a row."""
+
+    def weighted(inputs, targets, number):
+        inputs, targets, share = part_of(inputs, targets, number, parts, weigh)
+        rows = tf.shape(tf.nest.flatten(targets)[0])[:1]
+        return inputs, targets, tf.fill(rows, share * parts)
+
+    numbers = tf.data.Dataset.range(parts)
+    return batches.flat_map(lambda inputs, targets: numbers.map(lambda number: weighted(inputs, targets, number)))
+
+
 def _untuned(dataset):
     """A dataset without the thread that tunes it, which may sleep on for up to a minute after the last batch, while the
     end of training waits for it."""

@@ -13,25 +13,29 @@ from tf_adapters._keras3_internals import (
     sync_state,
 )
 from tf_adapters.errors import InputError
-from tf_adapters.layers.ops import keras3 as ops
+from tf_adapters.layers.ops import keras3
 from tf_adapters.models.keras_hub.door import Called, compiles_shapes
 from tf_adapters.models.keras_hub.site import Site
-from tf_adapters.text.batching import default_lengths
-from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
+from tf_adapters.text.batching import in_parts
+from tf_adapters.training import trained
 from tf_adapters.training.settings import check_door
 
 
-class Trained:
-    """What Keras trains, as the settings say; attributes and methods as of `training.on_keras2.Trained`."""
+class Trained(trained.Trained):
+    """As of `trained.Trained`; `keras_model` is a `TrainingStep`."""
 
-    depth = 0
+    ops = keras3
 
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
-        self.model, self.kind, self.examples, self.tokenizer = model, kind, examples, tokenizer
-        self.settings, self.workers = settings, workers
-        self._seeds = _seed_dropout(model, settings.seed, settings.dropout)
-        trained = kind.trained(model, jit_compile=settings.jit_compile)
-        self.keras_model = Called(model) if trained is model else trained
+        super().__init__(model, kind, examples, tokenizer, settings, workers)
+        self.parts = settings.accumulate
+        self.draws = [seeds.state for seeds in _seed_dropout(model, settings.seed, settings.dropout)]
+        inner = kind.trained(model, jit_compile=settings.jit_compile)
+        if self.parts > 1:
+            self._check_parts(counts_rows=inner is model)
+        self.keras_model = TrainingStep(Called(model) if inner is model else inner)
+        if settings.jit_compile:
+            let_compiler_recurse()
 
     @classmethod
     def checked(cls, settings, kind, strategy):
@@ -52,55 +56,55 @@ class Trained:
         """Keras' policy, a str."""
         return keras.config.dtype_policy().name
 
-    def lengths(self, tokenizer):
-        """Of padded batches, where each shape is compiled; otherwise None."""
-        return default_lengths(tokenizer.max_length) if self.settings.jit_compile else None
-
-    def compile(self, steps):
-        """Give it its optimiser, for so many steps in all; the variables of a run's state by the names of groups."""
-        settings, losses = self.settings, self.kind.losses(self.settings, self.examples, ops)
-        rate = warmup_linear_decay(ops)(
-            settings.learning_rate,
-            steps,
-            warmup_fraction=settings.warmup_fraction,
-            from_start=settings.decay_from_start,
-        )
-        trains = self.model.trainable_variables
-        names = ("weight_decay", "clip_norm", "epsilon", "bias_correction")
-        optimizer = make_optimizer(ops, rate, trains, **{name: getattr(settings, name) for name in names})
-        if settings.jit_compile:
-            let_compiler_recurse()
-        self.keras_model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **losses)
-        optimizer = self.keras_model.optimizer
-        optimizer.build(trains)
-        # `evaluate` works afterwards, and so does Keras' `save`, which can write down the plain loss alone.
-        plain = self.kind.losses(ops=ops)
+    def losses_afterwards(self):
+        """The plain loss: with another Keras' `save` cannot write the model down."""
+        plain = self.kind.losses(ops=self.ops)
         del plain["metrics"]
-        self.model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **plain)
-        return {
-            "trainable": list(trains),
-            "optimizer": list(optimizer.variables),
-            "dropout": [seeds.state for seeds in self._seeds],
-            "metric": [variable for metric in keras.tree.flatten(losses["metrics"]) for variable in metric.variables],
-        }
+        return plain
+
+    def _check_parts(self, counts_rows):
+        """InputError where the parts of a step would not come to the same as the whole."""
+        settings, rest, why = self.settings, len(self.examples) % self.settings.batch_size, None
+        if self.precision == "mixed_float16":
+            why = "Keras skips a part whose gradient overflows, and counts the others wrongly; take mixed_bfloat16"
+        elif settings.jit_compile and not counts_rows:
+            why = "a compiled step has places for what is hidden in a batch, and not in its parts; leave it out"
+        elif not settings.jit_compile and 0 < rest < self.parts:
+            why = f"the last step of an epoch has fewer rows than parts, {rest}; take another batch_size"
+        if why is not None:
+            raise InputError(f"{{accumulate}}: {why}.", accumulate=self.parts)
+
+    def batches(self, batches):
+        """A step's parts are batches of Keras, whose optimiser adds up their gradients."""
+        return in_parts(batches, self.parts, self.kind.loss_weight) if self.parts > 1 else batches
 
     def callback(self, run):
-        """A callback of Keras that tells `run`."""
-        return _Callback(run)
+        """A callback of Keras that tells `run` of steps, whose parts are Keras' batches."""
+        callback, parts = super().callback(run), self.parts
+        began, ended = callback.on_train_batch_begin, callback.on_train_batch_end
+        callback.on_train_batch_begin = lambda batch, logs=None: batch % parts or began(batch, logs)
+        callback.on_train_batch_end = lambda batch, logs=None: (batch + 1) % parts or ended(batch, logs)
+        return callback
 
     def sync(self):
-        """Let variables have the values of the latest step; on JAX a training keeps them to itself."""
+        """On JAX a training keeps the values to itself."""
         sync_state(self.keras_model)
 
-    def end(self):
-        """Training is over."""
 
+class TrainingStep(keras.Model):
+    """A model, or one around it, whose loss counts by the weight that comes with a batch."""
 
-class _Callback(keras.callbacks.Callback):
-    def __init__(self, run):
-        super().__init__()
-        self.on_epoch_begin, self.on_epoch_end = run.on_epoch_begin, run.on_epoch_end
-        self.on_train_batch_begin, self.on_train_batch_end = run.on_train_batch_begin, run.on_train_batch_end
+    def __init__(self, inner):
+        super().__init__(name="training_step", dtype=inner.dtype_policy)
+        self.inner, self.built = inner, True
+
+    def call(self, inputs, training=None):
+        return self.inner(inputs, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        # Losses here have no entry for each row.
+        loss = super().compute_loss(x, y, y_pred, training=training)
+        return loss if sample_weight is None else loss * keras.ops.mean(sample_weight)
 
 
 def _seed_dropout(model, seed, rate):

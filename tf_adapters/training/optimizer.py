@@ -83,26 +83,27 @@ def warmup_linear_decay(ops):
             warmup_fraction: float in [0, 1), share of the steps that rise.
             from_start: bool, whether the fall is counted from the first step, so that the rate after the rise is
                 already below the peak.
+            parts: int, how many batches a step has, for Keras 3 counts these where it accumulates gradients.
 
         Reference: Houlsby et al. 2019, section 3.1; `from_start`: its published code.
         """
 
-        def __init__(self, peak, steps, *, warmup_fraction=0.1, from_start=False):
+        def __init__(self, peak, steps, *, warmup_fraction=0.1, from_start=False, parts=1):
             if not is_int(steps) or steps < 1:
                 raise InputError("{steps} must be an integer of at least 1.", steps=steps)
             self.peak, self.steps = checked("learning_rate", peak, shown=f"peak={peak!r}"), int(steps)
             self.warmup_fraction = checked("warmup_fraction", warmup_fraction)
-            self.from_start = bool(from_start)
+            self.from_start, self.parts = bool(from_start), int(parts)
 
         def __call__(self, step):
-            step = ops.cast(step, ops.float32)
+            step = ops.cast(step // self.parts, ops.float32)
             warmup = float(int(self.steps * self.warmup_fraction))
             falling = (self.steps - step) / max(1.0, self.steps - (0.0 if self.from_start else warmup))
             factor = ops.choose(step < warmup, step / max(1.0, warmup), ops.maximum(falling, 0.0))
             return self.peak * factor
 
         def get_config(self):
-            names = ("peak", "steps", "warmup_fraction", "from_start")
+            names = ("peak", "steps", "warmup_fraction", "from_start", "parts")
             return {name: getattr(self, name) for name in names}
 
     return WarmupLinearDecay

@@ -68,7 +68,6 @@ class TrainingSettings:
         1,
         "Compute each step's rows in this many parts, to take less memory; the result is the same.",
         one_device=True,
-        first_door=True,
         unit="parts",
         panel="Memory and speed",
     )
@@ -269,16 +268,17 @@ class TrainingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Exclusion:
-    """Two choices of which at most one may be given, and why."""
+    """Two choices of which at most one may be given, and why; `first_door` as of `Choice`."""
 
     first: str
     second: str
     why: str
+    first_door: bool = False
 
 
 EXCLUSIONS = (
     Exclusion("mixout", "checkpoint_gradients", "masks of Mixout are of one pass"),
-    Exclusion("accumulate", "jit_compile", "the parts of a step have no fixed sizes, which XLA needs"),
+    Exclusion("accumulate", "jit_compile", "the parts of a step have no fixed sizes, which XLA needs", first_door=True),
 )
 
 
@@ -292,16 +292,20 @@ def check_packages(values):
 
 def check_together(values):
     """Raise InputError if values, a dict by the names of fields that may lack some, cannot be together."""
-    for exclusion in EXCLUSIONS:
-        given = {name: values.get(name) for name in (exclusion.first, exclusion.second)}
-        if all(name in values and is_given(name, value) for name, value in given.items()):
-            names = " and ".join(f"{{{name}}}" for name in given)
-            raise InputError(f"{names} exclude each other ({exclusion.why}): leave one of them out.", **given)
+    _check_exclusions(values, first_door=False)
     parts, rows = values.get("accumulate", 1), values.get("batch_size")
     if rows is not None and parts > rows:
         raise InputError(
             "{accumulate} is above the rows of a step, {batch_size}: lower it.", accumulate=parts, batch_size=rows
         )
+
+
+def _check_exclusions(values, first_door):
+    for exclusion in (one for one in EXCLUSIONS if one.first_door == first_door):
+        given = {name: values.get(name) for name in (exclusion.first, exclusion.second)}
+        if all(name in values and is_given(name, value) for name, value in given.items()):
+            names = " and ".join(f"{{{name}}}" for name in given)
+            raise InputError(f"{names} exclude each other ({exclusion.why}): leave one of them out.", **given)
 
 
 RANGES.update({name: about.range for name, about in choices_of(TrainingSettings).items() if about.range})
@@ -347,7 +351,9 @@ def for_one_device(values):
 
 
 def check_door(values, door):
-    """Raise InputError if one of the values, a dict by the names of fields, is not for models of this door."""
+    """Raise InputError if some of the values, a dict by the names of fields, are not for models of this door."""
+    if door == "transformers":
+        _check_exclusions(values, first_door=True)
     for name, value in values.items():
         if door != "transformers" and choices()[name].first_door and is_given(name, value):
             raise InputError(

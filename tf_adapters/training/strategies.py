@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.door import door_of
+from tf_adapters.text.batching import part_of
 from tf_adapters.training.cluster import STRATEGIES, read_cluster
 from tf_adapters.training.settings import for_one_device
 
@@ -257,24 +258,12 @@ class Workers(Alone):
     def batches(self, batches, weigh):
         replicas = self.replicas
 
-        def part(inputs, targets, replica):
-            # The last batch of an epoch may not divide.
-            rows = tf.shape(tf.nest.flatten(targets)[0], tf.int64)[0]
-            start, stop = rows * replica // replicas, rows * (replica + 1) // replicas
-            share = weigh(tf.nest.map_structure(lambda tensor: tensor[start:stop], targets)) / tf.maximum(
-                weigh(targets), 1.0
-            )
-            # A replica that has no row computes one, of which its share is nothing.
-            return *tf.nest.map_structure(
-                lambda tensor: tensor[start : tf.maximum(stop, start + 1)], (inputs, targets)
-            ), share
-
         def of_worker(context):
             count = replicas // context.num_input_pipelines
             first = context.input_pipeline_id * count
             numbers = tf.data.Dataset.range(first, first + count)
             parts = batches.flat_map(
-                lambda inputs, targets: numbers.map(lambda replica: part(inputs, targets, replica))
+                lambda inputs, targets: numbers.map(lambda replica: part_of(inputs, targets, replica, replicas, weigh))
             )
             return parts.prefetch(count)
 

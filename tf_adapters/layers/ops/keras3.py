@@ -12,7 +12,6 @@ float32 = "float32"
 cast, einsum, stop_gradient, stack = ops.cast, ops.einsum, ops.stop_gradient, ops.stack
 value, choose, maximum = ops.convert_to_tensor, ops.where, ops.maximum
 reshape, shape, argmax = ops.reshape, ops.shape, ops.argmax
-Adam, AdamW = keras.optimizers.Adam, keras.optimizers.AdamW
 
 
 @functools.cache
@@ -23,6 +22,29 @@ def layer(mixin):
 
 # A class that Keras' files name.
 registered = keras.saving.register_keras_serializable("tf_adapters")
+
+
+def _of_whole_gradients(optimizer):
+    """A class of optimizers that first add up what a gradient of TensorFlow's embeddings has of one row in several
+    places; Keras 3 would square each by itself."""
+
+    class Whole(optimizer):
+        __doc__ = optimizer.__doc__
+
+        def apply(self, grads, trainable_variables=None):
+            super().apply([_whole(gradient) for gradient in grads], trainable_variables)
+
+    Whole.__name__ = optimizer.__name__
+    return registered(Whole)
+
+
+def _whole(gradient):
+    if not hasattr(gradient, "dense_shape"):
+        return gradient
+    return ops.segment_sum(gradient.values, gradient.indices, num_segments=gradient.dense_shape[0])
+
+
+Adam, AdamW = _of_whole_gradients(keras.optimizers.Adam), _of_whole_gradients(keras.optimizers.AdamW)
 
 
 def weight_name(part):
