@@ -31,8 +31,8 @@ from tf_adapters import (
 )  # fmt: skip
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.methods import DoraConfig, config_from_dict
+from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.merging import merged
 
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)
 INPUTS = tiny_inputs()

@@ -45,8 +45,8 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
+from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.merging import merged
 
 CONFIGS = {
     "two": AdapterConfig(3, init_stddev=0.5, train_layer_norm="encoder"),

@@ -21,15 +21,20 @@ from tf_adapters._keras_internals import (
 )
 from tf_adapters.activations import one_name
 from tf_adapters.errors import InputError
+from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.keras_files import refuse
+from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers import names
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, logits_of_rows, new_head
-from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop, replaced
+from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop
 
-__all__ = ["Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops"]
+__all__ = [
+    "Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "layers_of", "logits_of_rows",
+    "new_head", "ops",
+]  # fmt: skip
 
 NAME = "transformers"
 # By which Keras and transformers write a whole model, beside `get_config`, which Keras asks before it does.
@@ -248,6 +253,10 @@ def forget_traces(model):
 # Calls
 
 
+def backend():
+    return "tensorflow"
+
+
 def compiles_shapes():
     return False
 
@@ -264,6 +273,10 @@ def forward(model, *, jit_compile=False):
 
     traced = traced_once(logits)
     return lambda inputs: traced(inputs).numpy()
+
+
+def plain(model):
+    return uncompiled()
 
 
 def logits_at(model, inputs, places, training=None):
