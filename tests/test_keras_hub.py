@@ -206,13 +206,10 @@ def test_a_backbone_of_other_blocks_is_refused():
 
 def test_what_is_made_for_transformers_alone_says_so(checkpoints):
     needs_first()
-    from tf_adapters.serving.convert import export_file
-
     model = tf_adapters.add_adapters(load_backbone(checkpoints("bert")))
     for name, function in {
         "merge_adapter": tf_adapters.merge_adapter,
         "change_head": lambda model: tf_adapters.models.change_head(model, num_labels=3),
-        "export_file": lambda model: export_file(model, "a.onnx", format="onnx"),
     }.items():
         is_refused(f"{name} takes models of transformers, and .* go on with load_trained", function, model)
 

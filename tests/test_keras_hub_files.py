@@ -1,6 +1,7 @@
 """Files that Keras writes: whole models, which are refused where adapters are, weights and exports."""
 
 import copy
+import importlib.util
 import pickle
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import tf_adapters
 from tests.cases import nightly_but
+from tests.conftest import VOCABULARY
 from tests.keras_hub_models import (
     BACKEND,
     CLASSIFIERS,
@@ -16,17 +18,23 @@ from tests.keras_hub_models import (
     adapted,
     answers,
     given,
+    inputs,
     keras,
     keras_hub,
     small_backbone,
     write_checkpoint,
 )
 from tests.runs import said_by
-from tf_adapters import AdapterConfig
+from tf_adapters import AdapterConfig, InputError
 from tf_adapters._keras3_internals import layers_of
+from tf_adapters.kinds import get_kind
 from tf_adapters.models.keras_files import REFUSAL
 from tf_adapters.models.keras_hub.loading import load_backbone
 from tf_adapters.models.state import state_of
+from tf_adapters.pipeline import load_pipeline
+from tf_adapters.serving.convert import export_file, runner_of
+from tf_adapters.serving.export import export_saved_model
+from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.training.on_keras3 import _seed_dropout
 
 # How Keras and KerasHub write or copy a whole model, into a path without an ending.
@@ -266,6 +274,128 @@ def litert_file(path):
 
 
 RUNTIMES = {"tf_saved_model": saved_model, "onnx": onnx_file, "litert": litert_file}
+# What records of a kind of task say; what is asked; the labels.
+TEXTS = ["a great film", "x9", "the plot was not awful , but very bad !", "dull " * 40]
+KINDS = {
+    "classification": ("probabilities", {"text": TEXTS}, ["no", "yes", "maybe"]),
+    "multi-label": ("probabilities", {"text": TEXTS, "text_pair": TEXTS[::-1]}, ["no", "yes", "maybe"]),
+    "regression": ("value", {"text": TEXTS}, ()),
+    "token-classification": ("labels", {"text": TEXTS}, ["no", "yes", "maybe"]),
+    "question-answering": ("answer", {"question": ["was it fun"] * 4, "context": TEXTS}, ()),
+    "multiple-choice": ("probabilities", {"text": TEXTS, "choices": [["good", "bad", "a film"]] * 4}, ()),
+}
+
+
+def kept(folder, family, kind, config):
+    """An adapter directory of a kind of task."""
+    source = write_checkpoint(family, folder / "encoder", vocab_size=len(VOCABULARY))
+    (source / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    of_kind, (_, asked, labels) = get_kind(kind), KINDS[kind]
+    head = {"head": of_kind.head, "num_labels": of_kind.num_labels(labels), "labels": list(labels) or None}
+    model = tf_adapters.set_trainable(adapted(load_backbone(source, **head), config))
+    about = {"kind": kind, "text_pairs": len(asked) > 1, "value_range": [-9, 9] if kind == "regression" else None}
+    tf_adapters.save_adapter(model, folder / "kept", text=load_tokenizer(model, max_length=24), task=about)
+    return folder / "kept"
+
+
+def told(answer):
+    """A row's answer as text or numbers."""
+    answer = list(answer.values()) if isinstance(answer, dict) else answer
+    if isinstance(answer, (list, np.ndarray)) and isinstance(answer[0], (str, bytes)):
+        return "|".join(map(told, filter(None, answer)))
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="exports are graphs of TensorFlow")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "family, kind, config",
+    nightly_but(
+        [("bert", "classification", "houlsby"), ("bert", "question-answering", "lora")],
+        [
+            *(("bert", kind, "houlsby") for kind in KINDS if kind != "question-answering"),
+            *(("bert", "question-answering", config) for config in ("lora", "dora", "ia3")),
+            ("distilbert", "multi-label", "houlsby"),
+        ],
+    ),
+)
+def test_an_export_of_texts_answers_as_predict_and_as_the_first_doors(tmp_path, family, kind, config):
+    import tensorflow as tf
+
+    directory, loaded = kept(tmp_path, family, kind, config), {}
+    says, texts, _ = KINDS[kind]
+    records = tf_adapters.predict(directory, *texts.values(), door="keras-hub")
+    for door in ("keras-hub", "transformers") if importlib.util.find_spec("tf_keras") else ("keras-hub",):
+        scorer, settings = load_pipeline(directory, door=door)
+        about = {"text": scorer.tokenizer, "task": settings["task"]}
+        loaded[door] = tf.saved_model.load(str(export_saved_model(scorer.model, tmp_path / door / "1", **about)))
+    encoded = {name: value.numpy() for name, value in scorer.tokenizer(tf.constant(TEXTS)).items()}
+    ids = {"tokens": encoded, "tokens_int64": {name: value.astype("int64") for name, value in encoded.items()}}
+    asked = {**ids, **dict.fromkeys(("serving_default", "serving_jit"), texts), "labels": {}}
+    for signature in loaded["keras-hub"].signatures:
+        given = {name: tf.constant(value) for name, value in asked[signature].items()}
+        found = [
+            {name: value.numpy() for name, value in one.signatures[signature](**given).items()}
+            for one in loaded.values()
+        ]
+        for name, values in found[0].items():
+            for other in found[1:]:
+                if values.dtype == object:
+                    assert values.tolist() == other[name].tolist(), (signature, name)
+                else:
+                    np.testing.assert_allclose(values, other[name], atol=1e-5, err_msg=f"{signature}, {name}")
+        if signature.startswith("serving"):
+            answers = list(map(told, found[0]["label" if kind == "token-classification" else says]))
+            wanted = [told(record[says]) for record in records]
+            if isinstance(wanted[0], str):
+                assert answers == wanted and len(set(wanted)) > 1
+            else:
+                np.testing.assert_allclose(answers, wanted, atol=1e-5)
+                assert np.ptp(wanted, 0).max() > 1e-3
+            assert not any(found[0]["error"])
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="exports are graphs of TensorFlow")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "family, format",
+    nightly_but(
+        [("distilbert", "onnx")],
+        [(family, format) for family in ("distilbert", "bert") for format in ("onnx", "litert")],
+    ),
+)
+def test_a_file_of_ids_answers_as_the_model(checkpoints, tmp_path, family, format):
+    model, asked = adapted(load_backbone(checkpoints(family), num_labels=3), "dora"), inputs(family)[0]
+    onnx = pytest.importorskip("onnx")
+    path = export_file(model, tmp_path / "model", format=format)
+    expected = state_of(model).door.forward(model)(asked)
+    assert np.ptp(expected) > 1e-3
+    np.testing.assert_allclose(runner_of(path, format)(asked), expected, atol=2e-6)
+    if format == "onnx":
+        graph, ids = onnx.load(str(path)).graph, onnx.TensorProto.INT64
+        types = {one.name: (one.type.tensor_type.elem_type, *sizes(one)) for one in graph.input}
+        assert types == dict.fromkeys(asked, (ids, "batch", "length"))
+        assert [(one.name, *sizes(one)) for one in graph.output] == [("logits", "batch", 3)]
+        assert sum(node.op_type == "LayerNormalization" for node in graph.node) == 7
+        with pytest.raises(InputError, match="quantize='int8' takes models of transformers"):
+            export_file(model, tmp_path / "other", format="onnx", quantize="int8")
+
+
+def sizes(value):
+    return [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="needs another backend than TensorFlow")
+def test_what_is_no_graph_of_tensorflow_is_not_exported(checkpoints, tmp_path):
+    model = adapted(load_backbone(checkpoints("bert")))
+    for write in (
+        lambda: export_saved_model(model, tmp_path / "1", text=None),
+        lambda: export_file(model, tmp_path / "a", format="litert"),
+    ):
+        with pytest.raises(InputError, match=f"Keras is on {BACKEND}: save_adapter.*--backend tensorflow"):
+            write()
+
+
 WITHOUT_TENSORFLOW = """
 import sys
 

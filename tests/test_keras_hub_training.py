@@ -387,6 +387,16 @@ def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, cli):
     assert cli("predict", *held, tmp_path / "labels.jsonl").status == 0
     answers = [json.loads(line)["label"] for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
     assert len(answers) == 40 and set(answers) <= {"negative", "positive"}
+    done = cli("export", tmp_path / "a", *door, "--output", tmp_path / "served" / "1")
+    if BACKEND != "tensorflow":
+        assert done.status == 2 and f"graphs of TensorFlow, and Keras is on {BACKEND}: give --backend" in done.err
+        return
+    import tensorflow as tf
+
+    assert done.status == 0 and "Try it:" in done.out, done.err
+    serve = tf.saved_model.load(str(tmp_path / "served" / "1")).signatures["serving_default"]
+    texts = [line.split(",")[0] for line in (sentences / "test.csv").read_text().splitlines()[1:]]
+    assert [label.decode() for label in serve(text=tf.constant(texts))["label"].numpy()] == answers
 
 
 @pytest.mark.parametrize(

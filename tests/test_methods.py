@@ -26,8 +26,8 @@ from tf_adapters import (
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config, config_from_dict
 from tf_adapters.models import backbone_digest, cast_frozen
+from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.merging import merged
 from tf_adapters.saving import fuse_adapters
 
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)

@@ -41,7 +41,7 @@ _PUBLIC = {
     "load_task": "tasks",
     "load_tokenizer": "text.loading",
     "load_trained": "saving.directory",
-    "merge_adapter": "models.transformers.merging",
+    "merge_adapter": "models.merging",
     "parameter_counts": "models.trainable",
     "predict": "pipeline",
     "pretrain": "training.pretrain",

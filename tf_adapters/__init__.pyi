@@ -8,9 +8,9 @@ from tf_adapters.models.injection import disable_adapters as disable_adapters
 from tf_adapters.models.injection import remove_adapters as remove_adapters
 from tf_adapters.models.injection import set_active as set_active
 from tf_adapters.models.loading import load_backbone as load_backbone
+from tf_adapters.models.merging import merge_adapter as merge_adapter
 from tf_adapters.models.trainable import parameter_counts as parameter_counts
 from tf_adapters.models.trainable import set_trainable as set_trainable
-from tf_adapters.models.transformers.merging import merge_adapter as merge_adapter
 from tf_adapters.pipeline import evaluate as evaluate
 from tf_adapters.pipeline import predict as predict
 from tf_adapters.recipes import get_recipe as get_recipe

@@ -149,6 +149,13 @@ def matrix_of(layer):
     return keras.ops.cast(matrix, "float32") / keras.ops.cast(scale, "float32")
 
 
+def with_weights(dense, kernel, bias):
+    """A dense layer like one that is built, which computes with other weights; publicly a kernel is not to be set."""
+    made = object.__new__(type(dense))
+    vars(made).update({**vars(dense), "_kernel": kernel, "bias": bias})
+    return made
+
+
 def policy_without_bits(policy):
     """The dtype policy behind one like `int8_from_mixed_bfloat16`; publicly Keras leads nowhere from it."""
     return keras.dtype_policies.get(policy.name.partition("_from_")[2]) if policy.quantization_mode else policy

@@ -7,7 +7,7 @@ import shlex
 from typing import Optional
 
 from tf_adapters.cli.command import argument, option
-from tf_adapters.cli.options import DataDir, Source
+from tf_adapters.cli.options import DataDir, DoorOptions, Source
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.trained import encoder_source, load_bank, load_scorer, local, named_directories
@@ -67,6 +67,7 @@ def export(
     ) = None,
     data_dir: DataDir = None,
     model: Source = None,
+    where: DoorOptions,
 ):
     """Write a SavedModel for TensorFlow Serving: raw text in, label and probabilities out.
 
@@ -88,6 +89,9 @@ def export(
     film"]))`, after `import tensorflow_text`.
     """
     _check_options(format, adapters, storage, adapter_storage, quantize, check, len(directories))
+    door = where.choose(writes_graphs=True)
+    if adapters and door != "transformers":
+        raise InputError("--adapters is of --door transformers, which takes directories of both: give that.")
     check_writable(output)
     if format == "saved-model":
         check_version_directory(output)
@@ -97,8 +101,8 @@ def export(
         _export_bank(directories, output, format, storage, adapter_storage, model)
         return
     directory = local(directories[0])
-    rows = _rows_to_check(directory, check, quantize, data_dir)
-    _export_one(directory, output, format, storage, quantize, rows, model)
+    rows = _rows_to_check(directory, check, quantize, data_dir, door)
+    _export_one(directory, output, format, storage, quantize, rows, model, door)
 
 
 def _check_options(format, adapters, storage, adapter_storage, quantize, check, count):
@@ -117,7 +121,7 @@ def _check_options(format, adapters, storage, adapter_storage, quantize, check, 
         raise InputError(f"{count} directories were given: give --adapters to write one model of them all.")
 
 
-def _rows_to_check(directory, file, quantize, data_dir):
+def _rows_to_check(directory, file, quantize, data_dir, door="transformers"):
     """`(name, labelled rows)` to check an export on, or None."""
     from tf_adapters.saving.settings import read_settings
 
@@ -125,7 +129,7 @@ def _rows_to_check(directory, file, quantize, data_dir):
     named = (settings["task"] or {}).get("name") not in (None, "files")
     if file is None and (quantize == "none" or not named):
         return None
-    start(terminal())
+    start(terminal(), door=door)
     from tf_adapters.pipeline import labelled_rows
     from tf_adapters.tasks.own_files import rows_from_file
 
@@ -152,14 +156,14 @@ def server_note(version):
     )
 
 
-def _export_one(directory, output, format, storage, quantize, rows, model):
+def _export_one(directory, output, format, storage, quantize, rows, model, door):
     console = terminal()
-    start(console)
+    start(console, door=door)
     from tf_adapters.kinds import get_kind
     from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export import export_saved_model
 
-    scorer, settings = load_scorer(directory, model, console)
+    scorer, settings = load_scorer(directory, model, console, door=door)
     about, (kind, _) = {"text": scorer.tokenizer, "task": settings["task"]}, task_of(settings)
     if format == "saved-model":
         with console.status("Tracing and writing ..."):

@@ -70,7 +70,7 @@ class DoorOptions:
         panel="Run",
     )
 
-    def choose(self, fast=False):
+    def choose(self, fast=False, writes_graphs=False):
         """The door, before any Keras is imported; the process's Keras 3 runs on `backend` then.
 
         Raises:
@@ -82,6 +82,11 @@ class DoorOptions:
         chosen = backend or os.environ.get("KERAS_BACKEND", "tensorflow")
         if fast and door == "keras-hub" and chosen != "tensorflow":
             raise InputError(f"--fast is of --backend tensorflow, and not of {chosen}: leave one of them out.")
+        if writes_graphs and door == "keras-hub" and chosen != "tensorflow":
+            raise InputError(
+                f"Exports are graphs of TensorFlow, and Keras is on {chosen}: give --backend tensorflow, which reads "
+                "what any other trained."
+            )
         if backend is None:
             return door
         if door != "keras-hub":

@@ -12,6 +12,7 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.readers import get_reader
 
 NOT_FINITE = "the logits are not finite"
+NOT_UTF8 = "the text is not UTF-8"
 # Heads of whose outputs each means a label, or is the number.
 NAMED = ("classification", "token-classification")
 # What a record has of the row itself.

@@ -35,7 +35,12 @@ that is done with models of its Keras. It has
                                             lets the variables of these ids train and no other; none
     follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
     cast_frozen(model)                      as of `models.storage`
+    backend()                               what its Keras computes on, `"tensorflow"`, `"jax"` or `"torch"`
     compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
+    plain(model)                            a context in which graphs of the model are traced for other programs, which
+                                            may have no XLA
+    layers_of(layer)                        a layer and all layers in it
+    logits_of_rows(model, inputs)           as of `models.transformers.heads`, in a graph of the door's Keras
     forward(model, *, jit_compile=False)    a function from a tokenizer's padded tensors to float32 logits in NumPy
     logits_at(model, inputs, places, training=None)
                                             `(1, places, vocabulary)` of a model with a head of masked words, at places
@@ -65,6 +70,21 @@ def only_first_door(model, what):
             f"{what} takes models of transformers, and {{model}} is of KerasHub: save_adapter(model, directory), and "
             "go on with load_trained(directory, door='transformers').",
             model=type(model).__name__,
+        )
+
+
+def only_on_tensorflow(model, what):
+    """Raise InputError for a model whose Keras makes no graphs of TensorFlow.
+
+    Args:
+        what: str, the function's name.
+    """
+    backend = door_of(model).backend()
+    if backend != "tensorflow":
+        raise InputError(
+            f"{what} writes graphs of TensorFlow, and Keras is on {backend}: save_adapter(model, directory), and in a "
+            "process with KERAS_BACKEND=tensorflow load_trained(directory, door='keras-hub'); the command `tf-adapters "
+            "export directory --backend tensorflow` does so too."
         )
 
 

@@ -9,6 +9,9 @@ from typing import cast
 from tf_adapters._types import Function
 from tf_adapters.models.state import state_of
 
+# An attribute that the object itself has not.
+_CLASS = object()
+
 
 def transaction(operation: Function) -> Function:
     """Let a function whose first argument is a model happen as a whole, or not at all.
@@ -52,3 +55,25 @@ def uninterrupted():
         signal.signal(signal.SIGINT, handler)
         if waiting:
             handler(*waiting[0])
+
+
+@contextlib.contextmanager
+def replaced(changes):
+    """While a graph is traced, attributes of layers, or what they have from their class, have other values.
+
+    Keras' own bookkeeping is passed by: the layers' weights and sub-layers are the same before and after.
+
+    Args:
+        changes: list of `(layer, name of an attribute, value)`.
+    """
+    before = [vars(layer).get(name, _CLASS) for layer, name, _ in changes]
+    try:
+        for layer, name, value in changes:
+            vars(layer)[name] = value
+        yield
+    finally:
+        for (layer, name, _), value in zip(changes, before):
+            if value is _CLASS:
+                vars(layer).pop(name, None)
+            else:
+                vars(layer)[name] = value

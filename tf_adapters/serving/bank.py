@@ -17,10 +17,10 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import load_backbone
 from tf_adapters.models.transformers.routing import make_routable
 from tf_adapters.models.weight_files import check_finite
-from tf_adapters.serving.bank_graph import INPUTS, BankedTask, BankGraph, BankTasks, Rows
+from tf_adapters.serving.bank_graph import BankedTask, BankGraph, BankTasks, Rows
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
 from tf_adapters.text.batching import padding_multiple, sorted_batches
-from tf_adapters.text.tokenizer import Tokenizer
+from tf_adapters.text.tokenizer import INPUTS, Tokenizer
 
 
 class AdapterBank(keras.Model):

@@ -9,15 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.kinds.kind import NOT_FINITE
+from tf_adapters.kinds.kind import NOT_FINITE, NOT_UTF8
 from tf_adapters.layers.bank import HeadPool, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.routing import PLACES, Routes, encode, sites_of
 from tf_adapters.tasks.labels import KINDS
-from tf_adapters.text.tokenizer import no_autograph
+from tf_adapters.text.tokenizer import is_utf8, no_autograph
 
-NOT_UTF8 = "the text is not UTF-8"
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # What the tables say of a task, before the number of its pool at each of `PLACES` and its row at each site.
 _COLUMNS = ("norms", "pooler", "head_pool", "head", "kind", "outputs", "text")
 _LARGEST = np.finfo(np.float32).max
@@ -451,11 +449,6 @@ def _answers(logits, columns, task, readable, tables):
         "value": tf.where(number & (outputs > 0), value, 0.0),
         "error": error,
     }
-
-
-def is_utf8(text):
-    """Whether strings are UTF-8, bool of their shape; in a graph."""
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD) == text
 
 
 def _same_rows(values, task, name):

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import re
+import sys
 import tempfile
 import time
 from typing import Optional
@@ -14,13 +15,10 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.door import only_first_door
+from tf_adapters.models.door import only_first_door, only_on_tensorflow
+from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.heads import logits_of_rows
-from tf_adapters.models.transformers.merging import merged
 from tf_adapters.saving.atomic import replacing
-from tf_adapters.serving.bank import AdapterBank
-from tf_adapters.serving.bank_graph import INPUTS
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, check_export_file
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.readers import get_reader
@@ -66,10 +64,13 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
     if quantize != "none" and format != "onnx":
         raise InputError("{quantize} is for {format} 'onnx': leave it out.", quantize=quantize, format=format)
     path = check_export_file(path, format)
-    if isinstance(model, AdapterBank):
+    # A class that nobody has imported has no instances.
+    if isinstance(model, getattr(sys.modules.get("tf_adapters.serving.bank"), "AdapterBank", ())):
         content = _of_bank(model, format, quantize)
     else:
-        only_first_door(model, "export_file")
+        only_on_tensorflow(model, "export_file")
+        if quantize != "none":
+            only_first_door(model, f"quantize={quantize!r}")
         content = _of_model(model, format, text, task, quantize)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
@@ -77,31 +78,32 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
 
 
 def _of_model(model, format, text, task, quantize):
-    if state_of(model).fast:
+    state = state_of(model)
+    if state.fast:
         raise InputError(
             "A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False."
         )
     kind = get_kind((task or {}).get("kind", "classification"))
     kind.check_model(model, f"task={task!r}")
-    names = list(state_of(model).family.inputs(dict.fromkeys(INPUTS)))
+    names = state.family.takes(model)
     specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
 
-    @tf.function(input_signature=specs, autograph=state_of(model).family.autograph)
+    @tf.function(input_signature=specs, autograph=state.family.autograph)
     def function(*ids):
         inputs = _int32(names, ids)
-        logits = tf.cast(logits_of_rows(model, inputs), tf.float32)
+        logits = tf.cast(state.door.logits_of_rows(model, inputs), tf.float32)
         if kind.name == "question-answering":
             return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
         return {"logits": logits}
 
-    labels = [model.config.id2label[index] for index in range(model.config.num_labels)]
+    config = state.door.config_of(model)
+    labels = [config.id2label[index] for index in range(config.num_labels)]
     about = {
         "task": json.dumps(task or {}),
         "labels": json.dumps(labels if get_reader(kind.name).named else []),
         "text": json.dumps(None if text is None else text.settings()),
-        "backbone_sha256": state_of(model).digest(model),
+        "backbone_sha256": state.digest(model),
     }
-    state = state_of(model)
     with merged(model):
         kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler(model)]
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
@@ -125,7 +127,7 @@ def _of_bank(bank, format, quantize):
             f"The bank and its encoder take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks, or "
             "a SavedModel."
         )
-    names = list(state_of(bank.backbone).family.inputs(dict.fromkeys(INPUTS)))
+    names = state_of(bank.backbone).family.takes(bank.backbone)
     specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
     specs.append(tf.TensorSpec([None], _IDS[format], name="task"))
     with bank.packed() as tasks:
@@ -174,7 +176,7 @@ def _onnx(function, specs, about, quantize, kept):
         value.name = name
     model = tidied(model)
     if quantize == "int8":
-        model, _ = in_integers(model, [variable.numpy() for variable in kept if variable.shape.rank == 2])
+        model, _ = in_integers(model, [variable.numpy() for variable in kept if len(variable.shape) == 2])
     onnx.helper.set_model_props(model, about)
     onnx.checker.check_model(model)
     return model.SerializeToString()

@@ -1,31 +1,29 @@
 """SavedModels for TensorFlow Serving, of one task or of a bank: raw text in, labels out."""
 
 import pathlib
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 import tensorflow as tf
 
-from tf_adapters._keras import keras
-from tf_adapters._types import PathLike
+from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.kind import NOT_FINITE
-from tf_adapters.layers.fused import uncompiled
-from tf_adapters.models.door import only_first_door
+from tf_adapters.kinds.kind import NOT_FINITE, NOT_UTF8
+from tf_adapters.models.door import only_on_tensorflow
+from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.heads import logits_of_rows
-from tf_adapters.models.transformers.merging import merged
-from tf_adapters.models.transformers.site import replaced
-from tf_adapters.serving.bank import AdapterBank
-from tf_adapters.serving.bank_graph import INPUTS, NOT_UTF8, is_utf8
+from tf_adapters.models.transaction import replaced
 from tf_adapters.serving.versions import check_storage, check_version_directory, write_version
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.text.tokenizer import Tokenizer
+from tf_adapters.text.tokenizer import INPUTS, Tokenizer, is_utf8
+
+if TYPE_CHECKING:
+    from tf_adapters.serving.bank import AdapterBank
 
 
 def export_saved_model(
-    model: keras.Model,
+    model: Model,
     directory: PathLike,
     *,
     text: Tokenizer,
@@ -70,7 +68,7 @@ def export_saved_model(
         InputError: the directory is there, its name is no number, or it cannot be written; a kind of task
             that is not the model's.
     """
-    only_first_door(model, "export_saved_model")
+    only_on_tensorflow(model, "export_saved_model")
     directory = check_version_directory(directory)
     check_storage(storage)
     if not isinstance(text, Tokenizer):
@@ -78,7 +76,8 @@ def export_saved_model(
     task = task or {}
     kind = get_kind(task.get("kind", "classification"))
     kind.check_model(model, f"task={task!r}")
-    names = [model.config.id2label[index] for index in range(model.config.num_labels)]
+    config = state_of(model).door.config_of(model)
+    names = [config.id2label[index] for index in range(config.num_labels)]
     about = {
         "task": task,
         "labels": names,
@@ -98,14 +97,14 @@ def _served(model, text, kind, task, names, storage):
     The model is not a part of it: its layers' own functions would be saved too.
     """
     names = tf.constant(names) if get_reader(kind.name).named else None
-    stored, family = _stored_as(model, storage), state_of(model).family
+    stored, door, family = _stored_as(model, storage), state_of(model).door, state_of(model).family
 
     def logits(inputs):
         with (
-            uncompiled(),
+            door.plain(model),
             replaced([(layer, attribute, tf.cast(variable, tf.float32)) for layer, attribute, variable in stored]),
         ):
-            return tf.cast(logits_of_rows(model, inputs), tf.float32)
+            return tf.cast(door.logits_of_rows(model, inputs), tf.float32)
 
     compiled = tf.function(logits, jit_compile=True, autograph=family.autograph)
     # The largest part of each signature, which all of them call.
@@ -165,7 +164,7 @@ def _like(rows, values):
     return tf.reshape(rows, [-1, *[1] * (values.shape.rank - 1)])
 
 
-def export_bank(bank: AdapterBank, directory: PathLike, *, storage: str = "float32") -> pathlib.Path:
+def export_bank(bank: "AdapterBank", directory: PathLike, *, storage: str = "float32") -> pathlib.Path:
     """Write a version directory for TensorFlow Serving with all tasks of a bank.
 
     Loading it needs tensorflow and tensorflow-text and nothing else. Its signatures:
@@ -196,6 +195,8 @@ def export_bank(bank: AdapterBank, directory: PathLike, *, storage: str = "float
     Raises:
         InputError: the directory is there, its name is no number, or it cannot be written; an empty bank.
     """
+    from tf_adapters.serving.bank import AdapterBank
+
     directory = check_version_directory(directory)
     check_storage(storage)
     if not isinstance(bank, AdapterBank) or not bank.tasks:
@@ -290,8 +291,10 @@ def module_of(functions, **parts):
     for name, part in parts.items():
         setattr(root, name, part)
     read = [variable for function in functions.values() for variable in function.get_concrete_function().variables]
-    # TensorFlow gives them in another order in each process; the same model is to be the same file.
-    root.read = sorted({id(variable): variable for variable in read}.values(), key=lambda variable: variable.name)
+    # TensorFlow gives them in another order in each process; the same model is to be the same file. Of Keras 3 several
+    # have one name.
+    read = {id(variable): variable for variable in read}.values()
+    root.read = sorted(read, key=lambda variable: (variable.name, variable.numpy().tobytes()))
     return root
 
 
@@ -330,14 +333,14 @@ def _stored_as(model, storage):
     if storage == "float32":
         return []
     state = state_of(model)
-    merged = [site.merged.kernel for site in state.sites.values() if getattr(site, "merged", None) is not None]
-    matrices = {
-        id(v) for v in [*state.backbone_variables(model), *merged] if v.shape.rank == 2 and v.dtype == tf.float32
-    }
+    sites = [site for site in state.sites.values() if getattr(site, "merged", None) is not None]
+    merged, unread = [site.merged for site in sites], {id(site.dense.kernel) for site in sites}
+    known = [variable for variable in state.backbone_variables(model) if len(state.door.shape(variable)) == 2]
+    known = [variable for variable in known if id(variable) not in unread] + [layer.kernel for layer in merged]
+    matrices = {id(variable) for variable in known if tf.as_dtype(variable.dtype) == tf.float32}
     return [
-        (layer, attribute, tf.Variable(tf.cast(variable, storage), trainable=False, name=attribute))
-        for layer in state.family.main_layer(model).submodules
-        if isinstance(layer, keras.layers.Layer)
+        (layer, attribute, tf.Variable(tf.cast(variable, storage), trainable=False, name=attribute.lstrip("_")))
+        for layer in [*state.door.layers_of(state.family.main_layer(model)), *merged]
         for attribute, variable in list(vars(layer).items())
         if id(variable) in matrices
     ]

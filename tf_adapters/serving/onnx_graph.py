@@ -36,7 +36,8 @@ def tidied(model, sizes=("batch", "length")):
     """
     _without_infinity(model.graph)
     model = onnx.version_converter.convert_version(model, OPSET)
-    model = rewrite(model, pattern_rewrite_rules=[_LayerNorm.rule(), _Gelu.rule(), _TanhGelu.rule()])
+    rules = (_LayerNorm, _LayerNormOfKeras3, _Gelu, _TanhGelu)
+    model = rewrite(model, pattern_rewrite_rules=[rule.rule() for rule in rules])
     for value in (*model.graph.input, *model.graph.output):
         for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
             if not dimension.HasField("dim_value"):
@@ -67,7 +68,10 @@ class _LayerNorm(pattern.RewriteRuleClassBase):
         difference = op.Sub(x, mean)
         variance = op.ReduceMean(op.Mul(difference, difference), axes_of_variance)
         scale = op.Mul(op.Reciprocal(op.Sqrt(op.Add(variance, epsilon))), gamma)
-        return op.Add(op.Mul(x, scale), op.Sub(beta, op.Mul(mean, scale)))
+        return op.Add(op.Mul(x, scale), self.shift(op, mean, scale, beta))
+
+    def shift(self, op, mean, scale, beta):
+        return op.Sub(beta, op.Mul(mean, scale))
 
     def check(self, context, x, axes, axes_of_variance, epsilon, gamma, beta):
         found = pattern.MatchResult()
@@ -90,6 +94,13 @@ class _LayerNorm(pattern.RewriteRuleClassBase):
         # Each row of a bank has its own.
         ones = op.Constant(value=ir.tensor(np.ones(x.shape[-1], np.float32)))
         return op.Add(op.Mul(op.LayerNormalization(x, ones, **how), gamma), beta)
+
+
+class _LayerNormOfKeras3(_LayerNorm):
+    """x * t + (-mean * t + beta), with the same t."""
+
+    def shift(self, op, mean, scale, beta):
+        return op.Add(op.Mul(op.Neg(mean), scale), beta)
 
 
 def _is_vector(value):

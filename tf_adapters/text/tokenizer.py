@@ -16,6 +16,8 @@ no_autograph = tf.autograph.experimental.do_not_convert
 
 # What transformers 5 calls a tokenizer that `tokenizer.json` says all of.
 _OF_ANY_KIND = "TokenizersBackend"
+# What `pad` returns, by name.
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token", "bos_token", "eos_token")
 
 
@@ -339,3 +341,8 @@ def check_is(expected, path, advice):
     for key, value, wanted in expected:
         if value != wanted:
             raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: {advice}.")
+
+
+def is_utf8(text):
+    """Whether strings are UTF-8, bool of their shape; in a graph."""
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD) == text

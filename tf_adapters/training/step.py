@@ -11,8 +11,8 @@ from tf_adapters.errors import InputError
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers.heads import outputs_of
-from tf_adapters.models.transformers.site import replaced
 from tf_adapters.ranges import checked
 
 

@@ -31,7 +31,7 @@ from tf_adapters.models.state import mark_of, state_of
 from tf_adapters.models.storage import check_frozen, is_cast
 from tf_adapters.models.transaction import transaction
 
-__all__ = ["Acting", "RandomDrop", "family_of", "ops"]
+__all__ = ["Acting", "RandomDrop", "family_of", "layers_of", "ops"]
 
 NAME, FEWER_BITS = "keras-hub", "int8"
 # By which Keras and KerasHub write a whole model, beside `get_config`, which Keras asks before it does. It has opened
@@ -322,6 +322,10 @@ class Called(keras.Model):
         return self.inner({name: inputs[name] for name in self.names}, training=training)
 
 
+def backend():
+    return keras.backend.backend()
+
+
 def compiles_shapes():
     """Whether each shape of a batch is compiled, whatever is chosen."""
     return keras.backend.backend() == "jax"
@@ -329,18 +333,27 @@ def compiles_shapes():
 
 def forward(model, *, jit_compile=False):
     """Function of the tensors that a tokenizer makes, which returns float32 logits as a NumPy array."""
-    called, family = compiled(Called(model), jit_compile=jit_compile), family_of(model)
-    # Where a row has choices, each row given is the only one of a text.
-    alone = family.head_of(model) == "multiple-choice"
+    called = compiled(Called(model), jit_compile=jit_compile)
+    return lambda inputs: np.asarray(_logits(model, called, inputs, np.stack), np.float32)
 
-    def logits(inputs):
-        inputs = family.inputs(inputs)
-        outputs = called({name: value[:, None] for name, value in inputs.items()} if alone else inputs)
-        if isinstance(outputs, dict):  # which JAX sorts
-            outputs = np.stack([outputs[name] for name in ("start_logits", "end_logits")], -1)
-        return np.asarray(outputs, np.float32)
 
-    return logits
+def logits_of_rows(model, inputs):
+    def called(inputs):
+        return model({name: inputs[name] for name in model.input}, training=False)
+
+    return _logits(model, called, inputs, ops.stack)
+
+
+def _logits(model, called, inputs, stack):
+    family = family_of(model)
+    inputs = family.inputs(inputs)
+    if family.head_of(model) == "multiple-choice":
+        # Each row given is the only one of a text.
+        inputs = {name: value[:, None] for name, value in inputs.items()}
+    outputs = called(inputs)
+    if isinstance(outputs, dict):  # which JAX sorts
+        return stack([outputs[name] for name in ("start_logits", "end_logits")], -1)
+    return outputs
 
 
 def logits_at(model, inputs, places, training=None):
@@ -407,15 +420,19 @@ def export(model, filepath, format="tf_saved_model", **settings):
         shapes = [{name: _OF_PLACES if name == "mask_positions" else shape for name, shape in shapes.items()}]
         settings["jax2tf_kwargs"] = {"polymorphic_shapes": shapes, **settings.get("jax2tf_kwargs", {})}
     with contextlib.ExitStack() as stack:
-        if any(mark.fast for mark in map(mark_of, model.weights) if mark is not None):
-            # Servers need no compiler then, and LiteRT no operations of TensorFlow.
-            stack.enter_context(_fast().plain())
+        stack.enter_context(plain(model))
         if format == "onnx":
             ones = {name: np.zeros((1,) * len(each.shape), "int32") for name, each in model.input.items()}
             model(ones)  # Keras asks for a call before
             stack.enter_context(_gelu_by_erf(model))
         # Keras' own, behind what stands before it.
         return keras.Model.export(model, filepath, format=format, **settings)
+
+
+def plain(model):
+    # Servers need no compiler then, and LiteRT no operations of TensorFlow.
+    fast = any(mark.fast for mark in map(mark_of, model.weights) if mark is not None)
+    return _fast().plain() if fast else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

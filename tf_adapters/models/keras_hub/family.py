@@ -148,6 +148,7 @@ class Family:
     head_arguments: Callable = head_arguments
     choice_arguments: Callable = lambda config, backbone: {"dropout": backbone.dropout}
     prepare: Callable = lambda backbone, config: None
+    autograph = False
 
     def prefix(self, model):
         """As of the first door's `Family`."""
@@ -157,6 +158,10 @@ class Family:
         """What models of KerasHub take of the tensors that a tokenizer makes; a dict, of which each model takes the
         names that it knows."""
         return {_INPUTS.get(name, name): value for name, value in encoded.items()}
+
+    def takes(self, model):
+        """As of the first door's `Family`."""
+        return [name for name, theirs in _INPUTS.items() if theirs in model.input]
 
     def positions(self, config):
         """The most tokens of a row."""

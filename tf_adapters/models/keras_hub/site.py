@@ -7,7 +7,7 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked
+from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked, with_weights
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.keras_files import KeptInDirectories
@@ -153,7 +153,7 @@ class DenseSite(Site):
     def adopt(cls, dense):
         """A site with the very layer `dense`."""
         site = cls(name=dense.name, dtype=policy_without_bits(dense.dtype_policy))
-        site.dense, site.activation = dense, getattr(dense, "activation", None)
+        site.dense, site.activation, site.merged = dense, getattr(dense, "activation", None), None
         kernel = tuple(dense.kernel.shape)
         joined = 2 if len(kernel) == 3 and len(dense.bias.shape) == 1 else 1
         site.heads_in = kernel[:2] if joined == 2 else None
@@ -183,11 +183,21 @@ class DenseSite(Site):
         """`(outputs,)`."""
         return ops.reshape(ops.convert_to_tensor(self.dense.bias), (self.shape[1],))
 
+    def dense_of(self, kernel, bias):
+        """As of the first door's `DenseSite`; its weights are of TensorFlow, whose graphs alone are served."""
+        import tensorflow as tf
+
+        shapes = {"kernel": self.dense.kernel.shape, "bias": self.dense.bias.shape}
+        values = {"kernel": kernel, "bias": bias}
+        return with_weights(
+            self.dense, **{name: tf.Variable(value.reshape(shapes[name]), name=name) for name, value in values.items()}
+        )
+
     def compute(self, inputs):
         """The dense layer on `(batch, length, inputs)`, without its activation: `(batch, length, outputs)`."""
         if self.heads_in is not None:
             inputs = ops.reshape(inputs, (*ops.shape(inputs)[:-1], *self.heads_in))
-        outputs = self.dense(inputs)
+        outputs = (self.merged or self.dense)(inputs)
         if self.heads_out is not None:
             outputs = ops.reshape(outputs, (*ops.shape(outputs)[:-2], self.shape[1]))
         return outputs
@@ -199,7 +209,7 @@ class DenseSite(Site):
         def act(name, gate):
             return self.adapters[name](inputs, dense=_Flat(self), gate=gate, training=training)
 
-        outputs = self.choose(act, lambda: self.compute(inputs))
+        outputs = self.choose(act, lambda: self.compute(inputs)) if self.merged is None else self.compute(inputs)
         if self.heads_out is not None:
             outputs = ops.reshape(outputs, (*ops.shape(outputs)[:-1], *self.heads_out))
         return outputs if self.activation is None else self.activation(outputs)

@@ -21,17 +21,20 @@ from tf_adapters._keras_internals import (
 )
 from tf_adapters.activations import one_name
 from tf_adapters.errors import InputError
+from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.keras_files import refuse
+from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers import names
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, logits_of_rows, new_head
-from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop, replaced
+from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop
 from tf_adapters.models.transformers.storage import cast_frozen
 
 __all__ = [
-    "Acting", "RandomDrop", "cast_frozen", "family_of", "head_on", "head_shape", "keep_float32", "new_head", "ops",
+    "Acting", "RandomDrop", "cast_frozen", "family_of", "head_on", "head_shape", "keep_float32", "layers_of",
+    "logits_of_rows", "new_head", "ops",
 ]  # fmt: skip
 
 NAME, FEWER_BITS = "transformers", None
@@ -251,6 +254,10 @@ def forget_traces(model):
 # Calls
 
 
+def backend():
+    return "tensorflow"
+
+
 def compiles_shapes():
     return False
 
@@ -268,6 +275,10 @@ def forward(model, *, jit_compile=False):
 
     traced = traced_once(logits)
     return lambda inputs: traced(inputs).numpy()
+
+
+def plain(model):
+    return uncompiled()
 
 
 def logits_at(model, inputs, places, training=None):

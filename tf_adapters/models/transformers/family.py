@@ -115,6 +115,10 @@ class Family:
         """What the encoder takes of the tensors that a tokenizer makes; a dict."""
         return {name: value for name, value in encoded.items() if self.token_types or name != "token_type_ids"}
 
+    def takes(self, model):
+        """Names of those tensors of a tokenizer that a model takes, a list."""
+        return list(self.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"))))
+
     def positions(self, config):
         """The most tokens of a row."""
         return config.max_position_embeddings - self.first_position(config)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.layers.bank import layer_norm
-from tf_adapters.models.transformers.site import replaced
+from tf_adapters.models.transaction import replaced
 
 # Behind the two sub-layers of a block, and around its dense layers.
 PLACES = ("attention", "ffn", *DENSE_PLACES)
@@ -63,8 +63,7 @@ def encode(family, model, inputs, routes):
     Returns: hidden states, `(batch, length, hidden)`.
     """
     main, changes = family.main_layer(model), []
-    names = family.inputs(dict.fromkeys(("input_ids", "attention_mask", "token_type_ids")))
-    taken = {name: inputs[name] for name in names}
+    taken = {name: inputs[name] for name in family.takes(model)}
     norms = {id(layer): _Norm(layer, number, routes) for number, layer in enumerate(norm_layers(family, model))}
     for number, block in enumerate(family.blocks(model)):
         for place, site in block.sites.items():

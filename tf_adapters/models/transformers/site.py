@@ -1,7 +1,5 @@
 """The places inside an encoder block where adapters stand, for every family of BERT's shape."""
 
-import contextlib
-
 import tensorflow as tf
 
 from tf_adapters._keras import keras
@@ -11,9 +9,6 @@ from tf_adapters.layers.fused import layer_norm
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.keras_files import KeptInDirectories, refuse
 from tf_adapters.models.site import SharedSite
-
-# An attribute that the object itself has not.
-_CLASS = object()
 
 
 class RandomDrop(AutoTrackable):
@@ -81,28 +76,6 @@ class Switch(AutoTrackable):
     def _trackable_children(self, *arguments, **settings):
         # What comes back of it has all adapters, of which none can be switched, and other weights train.
         return refuse() if writes_saved_model() else super()._trackable_children(*arguments, **settings)
-
-
-@contextlib.contextmanager
-def replaced(changes):
-    """While a graph is traced, attributes of layers, or what they have from their class, have other values.
-
-    Keras' own bookkeeping is passed by: the layers' weights and sub-layers are the same before and after.
-
-    Args:
-        changes: list of `(layer, name of an attribute, value)`.
-    """
-    before = [vars(layer).get(name, _CLASS) for layer, name, _ in changes]
-    try:
-        for layer, name, value in changes:
-            vars(layer)[name] = value
-        yield
-    finally:
-        for (layer, name, _), value in zip(changes, before):
-            if value is _CLASS:
-                vars(layer).pop(name, None)
-            else:
-                vars(layer)[name] = value
 
 
 class Site(SharedSite):
@@ -235,8 +208,15 @@ class DenseSite(Site, keras.layers.Layer):
     def shape(self):
         return tuple(self.dense.kernel.shape)
 
+    def dense_of(self, kernel, bias):
+        """A layer like the dense one, with other weights; `models.merging` lets it be `merged`."""
+        dense = keras.layers.Dense.from_config(self.dense.get_config())
+        dense.build((None, self.shape[0]))
+        dense.set_weights((kernel, bias))
+        return dense
+
     def call(self, inputs, training=False):
-        # What `merging.merged` puts there computes the same in one product.
+        # It computes the same in one product.
         if self.merged is not None:
             return self.merged(inputs)
 

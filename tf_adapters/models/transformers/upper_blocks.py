@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.site import replaced
+from tf_adapters.models.transaction import replaced
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 

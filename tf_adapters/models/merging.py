@@ -4,18 +4,17 @@ import contextlib
 
 import numpy as np
 
-from tf_adapters._keras import keras
+from tf_adapters._types import Model
 from tf_adapters.errors import InputError
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import check_not_cast
-from tf_adapters.models.transaction import transaction
-from tf_adapters.models.transformers.site import DenseSite, replaced
+from tf_adapters.models.transaction import replaced, transaction
 
 
 @transaction
-def merge_adapter(model: keras.Model) -> keras.Model:
+def merge_adapter(model: Model) -> Model:
     """Fold the active adapter into the encoder's weights and take it out: a plain transformers model that computes the
     same.
 
@@ -72,8 +71,8 @@ def merged(model):
     The weights are copies: nothing of the model changes, and other threads may compute with it meanwhile.
     """
     state = state_of(model)
-    sites = [site for site in _sites(model, state) if site.dense.kernel.dtype == np.float32]
-    changes = [(site, "merged", _dense(site, values)) for site, values in zip(sites, _merged(state, sites))]
+    sites = [site for site in _sites(model, state) if site.dense.kernel.dtype in ("float32", np.float32)]
+    changes = [(site, "merged", site.dense_of(*values)) for site, values in zip(sites, _merged(state, sites))]
     with replaced(changes):
         yield
 
@@ -84,17 +83,10 @@ def _sites(model, state):
         return []
     places = state.adapters[state.active].config.sites(len(state.family.blocks(model)))
     acting = [state.sites[place] for place in places if state.active_blocks is None or place[0] in state.active_blocks]
-    return [site for site in acting if isinstance(site, DenseSite)]
+    return [site for site in acting if hasattr(site, "dense_of")]
 
 
 def _merged(state, sites):
     """Kernel and bias with the update, of each site."""
-    return [site.adapters[state.active].merged(site.dense.kernel.numpy(), site.dense.bias.numpy()) for site in sites]
-
-
-def _dense(site, values):
-    """A layer like that of a site, with other weights."""
-    dense = keras.layers.Dense.from_config(site.dense.get_config())
-    dense.build((None, site.shape[0]))
-    dense.set_weights(values)
-    return dense
+    array = state.door.array
+    return [site.adapters[state.active].merged(array(site.dense.kernel), array(site.dense.bias)) for site in sites]
