@@ -55,7 +55,6 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
     "words, says",
     [
         (f"{TRAIN} --adapter-dropout=1", "--adapter-dropout 1.0 must be a number of at least 0 and below 1"),
-        (f"{TRAIN} --sharing=99", "--sharing 99: 2 blocks have adapters; give 2 for one adapter of them all, or less"),
         (f"{TRAIN} --blocks=0-2", "--blocks (0, 1, 2): the encoder has 2 blocks"),
         (f"{TRAIN} --trainable=top-99", "--trainable top-99: N must be from 1 to 2"),
         (f"{TRAIN} --trainable=head --sharing=layer", "--sharing is for adapters, and --trainable head trains none"),

@@ -1,6 +1,7 @@
 """The code of the texts: every Python block and docstring example runs, every command is one that the parser knows."""
 
 import contextlib
+import doctest
 import importlib
 import os
 import pathlib
@@ -15,6 +16,7 @@ import pytest
 import typer.main
 
 import tf_adapters
+from tests.cases import nightly_but
 from tests.example_folder import make_folder, write_packages
 
 sybil = pytest.importorskip("sybil", reason="needs sybil, which the extra `test` has")
@@ -214,11 +216,11 @@ LONG_MODULES = (
     *("training/experiment.py", "training/settings.py", "training/strategies.py"),
     *("tuning/hypermodel.py", "studies/running.py"),
 )
-MODULES = [
-    pytest.param(path, id=path.relative_to(ROOT).as_posix())
+MODULES = {
+    path.relative_to(ROOT).as_posix(): path
     for path in sorted((ROOT / "tf_adapters").rglob("*.py"))
     if ">>>" in path.read_text(encoding="utf-8")
-]
+}
 
 
 def names_for(path):
@@ -237,8 +239,6 @@ def names_for(path):
 
 
 def run_docstrings(path):
-    import doctest
-
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     parser = sybil.Sybil([DocTestParser(flags)], document_types={".py": sybil.document.PythonDocStringDocument})
     document = parser.parse(path)
@@ -246,12 +246,6 @@ def run_docstrings(path):
     evaluate(document)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(*one.values, id=one.id, marks=[pytest.mark.nightly] * one.id.endswith(LONG_MODULES))
-        for one in MODULES
-    ],
-)
-def test_examples_in_docstrings_run(folder, path):
-    run_where_it_can(run_docstrings, path)
+@pytest.mark.parametrize("name", nightly_but([one for one in MODULES if not one.endswith(LONG_MODULES)], MODULES))
+def test_examples_in_docstrings_run(folder, name):
+    run_where_it_can(run_docstrings, MODULES[name])

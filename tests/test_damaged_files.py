@@ -129,11 +129,11 @@ def check(cases, folder, bases, read, prepared=lambda draw, target: None):
     check_one()
 
 
-def written(folder, **files):
-    """A folder of these files, `a__b` for `a.b`."""
+def written(folder, files):
+    """A folder of these files."""
     folder.mkdir(parents=True)
     for name, content in files.items():
-        (folder / name.replace("__", ".")).write_bytes(content if isinstance(content, bytes) else content.encode())
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
 
 
@@ -176,7 +176,7 @@ def test_files_of_rows(tmp_path, name, cases):
             chunk.rows()
             assert all(text.strip() and "\0" not in text for text in getattr(chunk, "text", ()))
 
-    check(4 * cases, tmp_path, [written(tmp_path / "whole", **{name.replace(".", "__"): content})], read, say)
+    check(4 * cases, tmp_path, [written(tmp_path / "whole", {name: content})], read, say)
 
 
 # Adapters
@@ -283,7 +283,7 @@ def test_files_of_pytorch(tmp_path, cases):
     """No pickle of these runs anything: tests/test_torch_files.py."""
     bases = []
     for number, path in enumerate(sorted((FOLDER / "adapterhub").rglob("pytorch_adapter.bin"))):
-        bases.append(written(tmp_path / "whole" / str(number), pytorch_adapter__bin=path.read_bytes()))
+        bases.append(written(tmp_path / "whole" / str(number), {path.name: path.read_bytes()}))
     check(4 * cases, tmp_path, bases, lambda folder: read_torch_file(folder / "pytorch_adapter.bin"))
 
 
@@ -328,8 +328,8 @@ def test_tokenizers(tmp_path, tmp_path_factory, family, cases):
     saved, bases = tmp_path_factory.mktemp(family), []
     theirs(family).save_pretrained(saved)
     for number, names in enumerate(TOKENIZERS[family]):
-        files = {name.replace(".", "__"): (saved / name).read_bytes() for name in names.split()}
-        bases.append(written(tmp_path / "whole" / str(number), **files))
+        files = {name: (saved / name).read_bytes() for name in names.split()}
+        bases.append(written(tmp_path / "whole" / str(number), files))
     texts = ["the film was good", "", "\u00e9t\u00e9 \u4e2d\u6587 a\u0301 \U0001f642", "x" * 200]
 
     def read(folder):

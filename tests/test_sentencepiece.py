@@ -12,6 +12,7 @@ import unicodedata
 import numpy as np
 import pytest
 import tensorflow as tf
+import transformers
 
 from tests.conftest import WORDS
 from tests.families import family_model, write_family_checkpoint
@@ -46,8 +47,6 @@ HARD = [
 @functools.cache
 def trio(family, **settings):
     """Ours, HuggingFace's Python tokenizer, and its fast one."""
-    import transformers
-
     classes = (getattr(transformers, f"{SENTENCEPIECE[family]}Tokenizer{end}") for end in ("", "Fast"))
     both = (each(str(directory(family) / LAYOUTS[family].file), **settings) for each in classes)
     return SentencePiece(sentencepiece_model(family), layout=family, **settings), *both

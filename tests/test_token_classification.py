@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+import transformers
 
 from tests.cases import nightly_but, refused
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
@@ -235,13 +236,11 @@ def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
 
 @pytest.mark.parametrize("name", nightly_but(["tr_imst"], ["en_ewt", "fr_sequoia", "tr_imst"]))
 def test_pieces_equal_huggingfaces_for_split_words(name):
-    from transformers import BertTokenizerFast
-
     directory = minilm_directory()
     rows, _ = READER.read(shared("ud", name, "test.conllu"))
     wordpiece = WordPiece.from_directory(directory, max_length=512)
     windows = word_windows(rows.words, wordpiece)
-    tokenizer = BertTokenizerFast.from_pretrained(directory)
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(directory)
     expected = tokenizer(words_of(rows), is_split_into_words=True)
     assert windows.input_ids.to_list() == expected["input_ids"]
     first = [
