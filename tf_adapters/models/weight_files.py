@@ -222,10 +222,10 @@ def check_finite(arrays, source, *, dtype="float32"):
         source: path of what was read, for the message.
         dtype: str, that of the variables that are to hold it.
     """
-    # A float of Python would be cast to the array's own dtype, and float16 has infinity for what float32 holds.
-    largest = np.float64(ml_dtypes.finfo(dtype).max)
+    largest = float(ml_dtypes.finfo(dtype).max)
     for name, value in arrays.items():
-        if not (np.abs(value) <= largest).all():
+        # Not by an array of comparisons, which takes five times as long. NaN is passed on, and compares as false.
+        if value.size and not -largest <= float(value.min()) <= float(value.max()) <= largest:
             what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
             raise InputError(
                 f"{source}: {name} holds "

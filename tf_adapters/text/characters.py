@@ -96,7 +96,7 @@ def normalise_each(normalise, separator):
     values = []
     for chunk in np.array_split(code_points, len(code_points) // 4096 + 1):
         text = to_string(np.stack([chunk, np.full_like(chunk, ord(separator))], axis=1).reshape(-1))
-        values.append(np.frombuffer(normalise(text).encode("utf-32-le"), "<u4").astype(np.int64))
+        values.append(to_code_points(normalise(text)))
     values = np.concatenate(values)
     ends = np.flatnonzero(values == ord(separator))
     if len(ends) != len(code_points):
@@ -122,3 +122,8 @@ def _pages_to_ask():
 def to_string(code_points):
     """A NumPy array of code points as a str."""
     return code_points.astype("<u4").tobytes().decode("utf-32-le")
+
+
+def to_code_points(text):
+    """The reverse: int64."""
+    return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.int64)

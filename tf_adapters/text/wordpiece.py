@@ -12,7 +12,7 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import is_int
-from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_string
+from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_code_points, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
@@ -344,9 +344,7 @@ def _character_table(lowercase, strip_accents, isolate_chinese):
         clean_text=True, handle_chinese_chars=isolate_chinese, strip_accents=strip_accents, lowercase=lowercase
     )
     normalised = normalise_each(normalizer.normalize_str, _SEPARATOR)
-    kind = np.full(CODE_POINTS, _WORD, np.int32)
-    distinct = np.unique(normalised.values)
-    kind[distinct] = _kinds(distinct)
+    kind = _kinds(normalised.values)
     table = normalised.table(kind)
     # " x " -> x as a word of its own, so that an ideograph takes one entry and not three.
     _, values, starts, lengths = normalised
@@ -360,19 +358,20 @@ def _character_table(lowercase, strip_accents, isolate_chinese):
 
 
 def _kinds(code_points):
-    """Kind of each normalised character: part of a word, a word of its own, or a space."""
+    """By code point the kind of each of these normalised characters: part of a word, a word of its own, or a space."""
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
-    pre_tokenizer = BertPreTokenizer()
-    isolated, words = set(), set()
+    kinds, there = np.full(CODE_POINTS, _SPACE, np.int32), np.zeros(CODE_POINTS, bool)
+    there[code_points] = True
+    code_points, isolated = np.flatnonzero(there), []
     for chunk in np.array_split(code_points, len(code_points) // 1024 + 1):
         # "aXaYaZ": a word character makes one token with its "a".
         text = to_string(np.stack([np.full_like(chunk, ord("a")), chunk], axis=1).reshape(-1))
-        for token, _ in pre_tokenizer.pre_tokenize_str(text):
-            (words if len(token) > 1 or token == "a" else isolated).update(token)
-    characters = [chr(code_point) for code_point in code_points]
-    kinds = [_ISOLATED if c in isolated else _WORD if c in words else _SPACE for c in characters]
-    return np.array(kinds, np.int32)
+        tokens = [token for token, _ in BertPreTokenizer().pre_tokenize_str(text)]
+        isolated += [token for token in tokens if len(token) == 1 and token != "a"]
+        kinds[to_code_points("".join(tokens))] = _WORD
+    kinds[to_code_points("".join(isolated))] = _ISOLATED
+    return kinds
 
 
 def _checked_ids(vocabulary):

@@ -106,7 +106,7 @@ def _finish(model, family, source, directory, kept=(), stacklevel=3):
 
 
 def _build(family, config, head, num_labels, labels, head_layers):
-    """A model with random weights."""
+    """A model whose weights are random, or zeros."""
     check_head_of(family, head, head_layers)
     config.num_labels = num_labels if labels is None else len(labels)
     if labels is not None:
@@ -115,6 +115,9 @@ def _build(family, config, head, num_labels, labels, head_layers):
     hold_gradients_weakly()  # of models before this one
     try:
         model = family.heads[head](config)
+        for layer in (layer for block in family.blocks(model) for layer in block.submodules):
+            if isinstance(layer, keras.layers.Dense):
+                layer.kernel_initializer = keras.initializers.Zeros()  # every one of them is read from the files
         model.build_in_name_scope()
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
         raise InputError(
