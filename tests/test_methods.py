@@ -29,6 +29,7 @@ from tf_adapters.models import backbone_digest, cast_frozen
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.saving import fuse_adapters
+from tf_adapters.serving.export import _stored_as
 
 LORA = LoraConfig(rank=3, alpha=6, targets=DENSE_PLACES)
 INPUTS = tiny_inputs()
@@ -100,7 +101,9 @@ def test_while_a_graph_is_traced_the_weights_hold_the_update_and_other_graphs_co
     model = trained(LORA, num_hidden_layers=1, hidden_size=16)
     graph = tf.function(lambda: model(INPUTS).logits)
     expected, weights = graph().numpy(), [variable.numpy() for variable in model.weights]
+    count = len(_stored_as(model, "bfloat16"))
     with merged(model):
+        assert len(_stored_as(model, "bfloat16")) == count  # those in whose place others are read are left out
         assert np.array_equal(graph(), expected)
         function = tf.function(lambda: model(INPUTS).logits)
         np.testing.assert_allclose(function(), expected, atol=1e-5)

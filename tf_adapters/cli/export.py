@@ -89,7 +89,7 @@ def export(
     film"]))`, after `import tensorflow_text`.
     """
     _check_options(format, adapters, storage, adapter_storage, quantize, check, len(directories))
-    door = where.choose(writes_graphs=True)
+    door = where.choose(writes_graphs=not adapters)
     if adapters and door != "transformers":
         raise InputError("--adapters is of --door transformers, which takes directories of both: give that.")
     check_writable(output)

@@ -187,11 +187,11 @@ class DenseSite(Site):
         """As of the first door's `DenseSite`; its weights are of TensorFlow, whose graphs alone are served."""
         import tensorflow as tf
 
-        shapes = {"kernel": self.dense.kernel.shape, "bias": self.dense.bias.shape}
-        values = {"kernel": kernel, "bias": bias}
-        return with_weights(
-            self.dense, **{name: tf.Variable(value.reshape(shapes[name]), name=name) for name, value in values.items()}
+        kernel, bias = (
+            tf.Variable(value.reshape(like.shape), name=like.name)
+            for value, like in ((kernel, self.dense.kernel), (bias, self.dense.bias))
         )
+        return with_weights(self.dense, kernel, bias)
 
     def compute(self, inputs):
         """The dense layer on `(batch, length, inputs)`, without its activation: `(batch, length, outputs)`."""
