@@ -19,6 +19,7 @@ from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.text.batching import in_parts
 from tf_adapters.training import trained
 from tf_adapters.training.settings import check_door
+from tf_adapters.training.step_keras3 import GradientCheckpointing, TrainingStep
 
 
 class Trained(trained.Trained):
@@ -33,7 +34,8 @@ class Trained(trained.Trained):
         inner = kind.trained(model, jit_compile=settings.jit_compile)
         if self.parts > 1:
             self._check_parts(counts_rows=inner is model)
-        self.keras_model = TrainingStep(Called(model) if inner is model else inner)
+        changes = [GradientCheckpointing(model)] if settings.checkpoint_gradients else []
+        self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes)
         if settings.jit_compile:
             let_compiler_recurse()
 
@@ -89,22 +91,6 @@ class Trained(trained.Trained):
     def sync(self):
         """On JAX a training keeps the values to itself."""
         sync_state(self.keras_model)
-
-
-class TrainingStep(keras.Model):
-    """A model, or one around it, whose loss counts by the weight that comes with a batch."""
-
-    def __init__(self, inner):
-        super().__init__(name="training_step", dtype=inner.dtype_policy)
-        self.inner, self.built = inner, True
-
-    def call(self, inputs, training=None):
-        return self.inner(inputs, training=training)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        # Losses here have no entry for each row.
-        loss = super().compute_loss(x, y, y_pred, training=training)
-        return loss if sample_weight is None else loss * keras.ops.mean(sample_weight)
 
 
 def _seed_dropout(model, seed, rate):

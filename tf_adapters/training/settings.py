@@ -76,7 +76,6 @@ class TrainingSettings:
         "Compute each block once more in the backward pass instead of keeping what its gradient needs: less memory, "
         "longer steps, the same result but for rounding.",
         option="gradient-checkpointing",
-        first_door=True,
         source="Chen et al. 2016, section 4.1",
         panel="Memory and speed",
     )
