@@ -19,13 +19,11 @@ import tf_adapters
 from tests.conftest import VOCABULARY, randomize
 from tests.families import KERAS_HUB as SIZES
 from tests.table import METHODS as CONFIGS
-from tests.table import SMALL, SecondDoor
+from tests.table import SecondDoor
 from tf_adapters.models.door import door_of
 from tf_adapters.models.keras_hub import door
 from tf_adapters.models.keras_hub.families import FAMILIES as DESCRIBED
 from tf_adapters.models.state import state_of
-
-__all__ = ["CONFIGS", "SMALL"]
 
 BACKEND = keras.backend.backend()
 FAMILIES = SecondDoor.families

@@ -12,7 +12,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tests.cases import nightly_but
-from tests.conftest import randomize, tiny_inputs, tiny_model
+from tests.conftest import is_refused, randomize, tiny_inputs, tiny_model
 from tests.families import family_inputs, family_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, fit, load_backbone, set_trainable
 from tf_adapters._keras import keras
@@ -139,9 +139,8 @@ def test_nothing_frozen_below_is_refused_with_the_reason(checkpoint, task, wordp
     if config:
         add_adapters(model, config)
     set_trainable(model, "adapters" if config else "full")
-    settings = {**SETTINGS, "dropout": rate}
-    with pytest.raises(InputError, match="cache_frozen=True.*" + message):
-        fit(model, task, wordpiece, output=tmp_path / "out", cache_frozen=True, **settings)
+    settings = {**SETTINGS, "dropout": rate, "output": tmp_path / "out", "cache_frozen": True}
+    is_refused("cache_frozen=True.*" + message, fit, model, task, wordpiece, **settings)
     assert not (tmp_path / "out").exists()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import tf_adapters
 from tests.cases import nightly_but
-from tests.conftest import randomize
+from tests.conftest import is_refused, randomize
 from tests.keras_hub_models import (
     BACKEND,
     CONFIGS,
@@ -18,7 +18,7 @@ from tests.keras_hub_models import (
     small_backbone,
     write_checkpoint,
 )
-from tf_adapters import AdapterConfig, InputError, LoraConfig
+from tf_adapters import LoraConfig
 from tf_adapters.models import cast_frozen
 from tf_adapters.models.injection import adapter_names
 from tf_adapters.models.keras_hub import door
@@ -266,11 +266,9 @@ def test_masks_of_pairs_of_tokens_are_kept(checkpoints):
 
 
 def test_what_has_no_fast_blocks_says_so_and_stays_as_it_was(checkpoints, monkeypatch):
-    model = load_backbone(checkpoints("deberta-v2"))
-    with pytest.raises(InputError, match="fast=True: deberta-v2 has no fast blocks; leave it out"):
-        tf_adapters.add_adapters(model, AdapterConfig(), fast=True)
+    add, model = tf_adapters.add_adapters, load_backbone(checkpoints("deberta-v2"))
+    is_refused("fast=True: deberta-v2 has no fast blocks; leave it out", add, model, fast=True)
     model = load_backbone(checkpoints("bert"))
     monkeypatch.setattr(door.keras.backend, "backend", lambda: "jax")
-    with pytest.raises(InputError, match="fast=True: fast blocks are TensorFlow's, and Keras is on jax"):
-        tf_adapters.add_adapters(model, LoraConfig(), fast=True)
+    is_refused("fast=True: fast blocks are TensorFlow's, and Keras is on jax", add, model, LoraConfig(), fast=True)
     assert adapter_names(model) == [] and not state_of(model).fast

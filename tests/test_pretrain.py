@@ -123,8 +123,7 @@ def test_adapters_alone_learn_and_every_checkpoint_is_an_adapter_directory(check
     assert settings["training"]["step"] == 4
     assert settings["task"]["kind"] == "masked-lm" and settings["task"]["head_steps"] == 6
     assert state_of(model).digest(model) == state_of(fresh).digest(fresh)
-    with open(directory / "log.csv", newline="") as file:
-        log = list(csv.DictReader(file))
+    log = list(csv.DictReader((directory / "log.csv").read_text().splitlines()))
     assert [row["step"] for row in log] == ["4", "8"]
     best = max(log, key=lambda row: float(row["validation_log_likelihood"]))
     kept, of_step = (content(path)["adapter.safetensors"] for path in (directory, directory / f"step-{best['step']}"))

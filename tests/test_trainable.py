@@ -19,14 +19,8 @@ from tf_adapters.models.transformers.heads import use_two_layer_head
 from tf_adapters.recipes import PRETRAINING, RECIPES
 
 DEPTH = 4
-DENSE = (
-    "attention/self/query",
-    "attention/self/key",
-    "attention/self/value",
-    "attention/output/dense",
-    "intermediate/dense",
-    "output/dense",
-)
+DENSE = [f"attention/self/{name}" for name in ("query", "key", "value")]
+DENSE += ["attention/output/dense", "intermediate/dense", "output/dense"]
 HEAD = {"classifier/kernel", "classifier/bias"}
 
 
