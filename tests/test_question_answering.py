@@ -147,6 +147,7 @@ def test_squad_json_that_cannot_be_used_is_named(tmp_path):
         (squad_with(question="a\0"), "'question' of question '7' holds a NUL"),
         (squad_with(is_impossible=True, answers=[]), r"'7': is_impossible is true, and .* \(SQuAD v2\) are not"),
         (squad_with(answers=[{"text": "Ada"}]), "needs a `text` and an `answer_start`"),
+        (squad_with(answers=True), "needs a `text` and an `answer_start`"),
         (squad_with(answers=[{"text": "Ada", "answer_start": "0"}]), "a whole number"),
         (squad_with(answers=[{"text": "", "answer_start": 0}]), "a text that is not empty"),
     ):

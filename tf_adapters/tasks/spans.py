@@ -357,7 +357,7 @@ def _answers(answers, context, where):
     if not answers:
         raise BadRow(f"{where}: the question has no answer; give it one, or leave it out.")
     pairs = []
-    for answer in answers:
+    for answer in answers if isinstance(answers, list) else [answers]:
         if not isinstance(answer, dict) or not isinstance(answer.get("text"), str) or "answer_start" not in answer:
             raise BadRow(f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a `text` and an `answer_start`.")
         text, start = answer["text"], answer["answer_start"]
