@@ -85,6 +85,9 @@ def export(
     film.onnx`; with `--adapters` of many tasks, which a request names by their numbers; with `--quantize int8` in eight
     bits, and `--check FILE` says of any export what it scores on labelled rows beside the model.
 
+    Where KerasHub is installed in place of transformers, `--door keras-hub` writes the same, but for many tasks in one
+    model and `--quantize`.
+
     In Python: `tf.saved_model.load("serving/film/1").signatures["serving_default"](text=tf.constant(["a quiet
     film"]))`, after `import tensorflow_text`.
     """

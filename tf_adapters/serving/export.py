@@ -66,7 +66,7 @@ def export_saved_model(
 
     Raises:
         InputError: the directory is there, its name is no number, or it cannot be written; a kind of task
-            that is not the model's.
+            that is not the model's; a model of KerasHub on JAX or PyTorch.
     """
     only_on_tensorflow(model, "export_saved_model")
     directory = check_version_directory(directory)
