@@ -90,6 +90,7 @@ MUTATIONS = [
     ("models/transformers/site.py", "known & (self.head.read_value() == self.traced_head)", "known", "own_heads:graph"),
     ("models/state.py", "held.kept = {**held.kept, self.plain: held.values_of(self.owner, self.door.read)}", "pass",
      "own_heads:merged"),
+    ("models/transformers/door.py", ", autograph=family_of(model).autograph", "", "pipeline:autograph"),
     ("models/transformers/door.py", "            _freeze_all_but(layer, chosen)\n    _freeze_waiting_heads(state)",
      "            _freeze_all_but(layer, chosen)", "own_heads:waits"),
     ("models/transformers/door.py", "        change_class(self._model, self._class)\n", "", "own_heads:interrupted"),
