@@ -198,8 +198,9 @@ def test_what_saves_memory_changes_no_result(encoder, task, other_tasks, tmp_pat
         result = train(model, other_tasks.get(mode, task), tmp_path / name, **{**usual, **settings})
         ends.append([np.array(variable) for variable in model.trainable_variables])
         losses.append((tmp_path / name / "log.csv").read_text().split("\n")[1].split(",")[:3])
+    # A fast operation is fused with others where it is computed again, and rounded otherwise, in each of ten steps.
     for one, other in zip(*ends):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+        np.testing.assert_allclose(one, other, atol=5e-5 if mode == "fast" else 1e-6)
     assert max(np.abs(one - begun).max() for one, begun in zip(ends[0], start)) > 1e-3
     assert losses[0][:2] == losses[1][:2] and float(losses[0][2]) == pytest.approx(float(losses[1][2]), abs=1e-6)
     assert result.steps == int(losses[0][1]) * 2

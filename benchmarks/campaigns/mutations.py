@@ -168,6 +168,8 @@ MUTATIONS = [
      'keras.ops.zeros(ops.shape(places)[0], dtype="int32")', "keras_hub_pretrain:hidden"),
     ("training/on_keras3.py", "Called(model) if inner is model else inner", "Called(model)",
      "keras_hub_pretrain:alone"),
+    ("training/step_keras3.py", "_further(states[number], counts[number] - 1)", "states[number]",
+     "keras_hub_training:computed_again"),
     ("text/batching.py", "tf.fill(rows, share * parts)", "tf.ones(rows)", "keras_hub_training:memory"),
     ("training/optimizer.py", "step // self.parts", "step", "keras_hub_training:memory"),
     ("layers/ops/keras3.py", "[_whole(gradient) for gradient in grads]", "grads", "keras_hub_training:optimizers"),

@@ -267,7 +267,7 @@ class TrainingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Exclusion:
-    """Two choices of which at most one may be given, and why; `first_door` as of `Choice`."""
+    """Two choices of which at most one may be given, and why; with `first_door` for models of transformers alone."""
 
     first: str
     second: str

@@ -11,14 +11,7 @@ from tf_adapters.models.state import state_of
 
 
 class TrainingStep(keras.Model):
-    """What Keras trains: a model, or one around it, with some changes.
-
-    Args:
-        inner: keras.Model.
-        changes: objects with a context `computing()`, in which the model is called in training.
-
-    Call arguments, and what it returns: those of `inner`. In inference nothing is changed.
-    """
+    """A model, or one around it, that is called in training within the context `computing()` of each change."""
 
     def __init__(self, inner, changes=()):
         super().__init__(name="training_step", dtype=inner.dtype_policy)

@@ -24,27 +24,22 @@ def layer(mixin):
 registered = keras.saving.register_keras_serializable("tf_adapters")
 
 
-def _of_whole_gradients(optimizer):
-    """A class of optimizers that first add up what a gradient of TensorFlow's embeddings has of one row in several
-    places; Keras 3 would square each by itself."""
-
-    class Whole(optimizer):
-        __doc__ = optimizer.__doc__
-
-        def apply(self, grads, trainable_variables=None):
-            super().apply([_whole(gradient) for gradient in grads], trainable_variables)
-
-    Whole.__name__ = optimizer.__name__
-    return registered(Whole)
-
-
 def _whole(gradient):
+    # An embedding's on TensorFlow may have a row in several places, each of which Keras 3 would square by itself.
     if not hasattr(gradient, "dense_shape"):
         return gradient
     return ops.segment_sum(gradient.values, gradient.indices, num_segments=gradient.dense_shape[0])
 
 
-Adam, AdamW = _of_whole_gradients(keras.optimizers.Adam), _of_whole_gradients(keras.optimizers.AdamW)
+class _OfWholeGradients:
+    def apply(self, grads, trainable_variables=None):
+        super().apply([_whole(gradient) for gradient in grads], trainable_variables)
+
+
+Adam, AdamW = (
+    registered(type(optimizer.__name__, (_OfWholeGradients, optimizer), {"__doc__": optimizer.__doc__}))
+    for optimizer in (keras.optimizers.Adam, keras.optimizers.AdamW)
+)
 
 
 def weight_name(part):
