@@ -85,7 +85,7 @@ def test_its_weights_its_layer_norms_and_the_head_train_and_are_counted(row):
 def test_training_changes_what_was_chosen_and_no_other_bit(row, variant):
     trains = {id(variable) for variable in row.model.trainable_variables}
     before = bits(row.model)
-    losses = row.train()
+    losses = row.train(steps=4)  # the second of two may be the higher by dropout
     moved = {name for name, value in bits(row.model).items() if before[name] != value}
     assert losses[-1] < losses[0] and moved <= trains
     if variant != "dropped":
