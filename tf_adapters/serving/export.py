@@ -1,5 +1,6 @@
 """SavedModels for TensorFlow Serving, of one task or of a bank: raw text in, labels out."""
 
+import hashlib
 import pathlib
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
@@ -294,7 +295,7 @@ def module_of(functions, **parts):
     # TensorFlow gives them in another order in each process; the same model is to be the same file. Of Keras 3 several
     # have one name.
     read = {id(variable): variable for variable in read}.values()
-    root.read = sorted(read, key=lambda variable: (variable.name, variable.numpy().tobytes()))
+    root.read = sorted(read, key=lambda variable: (variable.name, hashlib.sha256(variable.numpy().tobytes()).digest()))
     return root
 
 
