@@ -12,8 +12,7 @@ WAYS = {"float32": "float32", "int8": "int8, this package", "dynamic": "int8, ON
 
 
 def parse(arguments=None):
-    how = "All are scored on the validation rows of the task that a directory was trained on, in the same batches; "
-    how += "times are of these batches alone, in turns."
+    how = "All are scored on a task's validation rows, in the same batches; times are of these batches, in turns."
     parser = make_parser(f"{__doc__} {how}", smoke="needs directories too: 1 round")
     parser.add_argument("directories", nargs="+", help="adapter directories, trained on named tasks")
     parser.add_argument("--rounds", type=at_least_1, default=5)

@@ -1,6 +1,7 @@
 """A result: the options of the command that measures it, where it comes from, and its JSON file."""
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -118,15 +119,12 @@ def git_state(checkout=ROOT):
 def machine():
     """CPU, cores, instruction sets that matter, and memory."""
     model, flags = platform.machine(), set()
-    try:
-        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                model = value.strip()
-            elif name.strip() == "flags":
-                flags = set(value.split())
-    except OSError:
-        pass
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            model = value.strip()
+        elif name.strip() == "flags":
+            flags = set(value.split())
     return {
         "cpu": model, "cores": usable_cores(), "flags": [flag for flag in _FLAGS if flag in flags],
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
@@ -138,10 +136,8 @@ def installed_versions(*names):
     """Dict of the installed packages' versions, Python's included."""
     versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in names:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
     return versions
 
 

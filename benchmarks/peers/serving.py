@@ -48,7 +48,7 @@ class Server:
             self.port = one.getsockname()[1]
         self._words = [*words, f"--port={self.port}"]
         others = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        self._environment = {**others, "PYTHONPATH": str(ROOT), **variables}
+        self._environment = {**others, "PYTHONPATH": str(ROOT), "RAY_worker_niceness": "0", **variables}
 
     def __enter__(self):
         self._said = tempfile.TemporaryFile("w+")
