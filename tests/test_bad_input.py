@@ -146,6 +146,6 @@ def test_encoder_that_cannot_be_used_is_refused(refused, work):
         ("model.safetensors", lambda path: os.truncate(path, 5000), "is not a complete safetensors file"),
         ("vocab.txt", os.unlink, "holds no WordPiece vocabulary"),
     ):
-        shutil.copytree(work / "encoder", work / "broken", dirs_exist_ok=True)
-        damage(work / "broken" / file)
-        refused(*TRAIN.split(), "--model=broken", says=says)
+        shutil.copytree(work / "encoder", work / "broken[" / "i]", dirs_exist_ok=True)
+        damage(work / "broken[" / "i]" / file)
+        refused(*TRAIN.split(), "--model=broken[/i]", says=says)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 from rich.console import Console
+from rich.text import Text
 
 from tf_adapters._installation import MissingPackageError
 from tf_adapters.errors import InputError
@@ -19,13 +20,18 @@ _OPTIONAL = ("jax", "pandas", "scipy", "sklearn")
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
+class _Console(Console):
+    def status(self, status, **settings):
+        return super().status(Text(status), **settings)  # of a str it would read markup all the same
+
+
 def terminal(stderr=False):
     """A Rich console that prints text as it is: a label may well be `[/b]` or `:ok:`.
 
     On a terminal lines are broken between words. Elsewhere they stay whole, and so does everywhere what is printed with
     `soft_wrap=True`: a command to copy.
     """
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     console.soft_wrap = not console.is_terminal
     return console
 

@@ -110,7 +110,7 @@ def load_scorer(directory, source, console, **about):
     """The `Scorer` of an adapter directory and its settings, as of `load_pipeline`."""
     from tf_adapters.pipeline import load_pipeline
 
-    with console.status(f"Loading the encoder of {directory} ..."):
+    with console.status("Loading the encoder ..."):
         return load_pipeline(directory, backbone=source, **about)
 
 
