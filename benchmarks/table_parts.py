@@ -72,9 +72,10 @@ def short_difference(difference, missing="", digits=2):
 def origin(result, what):
     """The line below a table: what was done, the machine, versions, date, commit and file."""
     versions = result["versions"]
-    if result["kind"] == "step":
-        versions = {**versions["torch"], **versions["tensorflow"]}
-    names = {"tensorflow": "TensorFlow", "torch": "PyTorch", "adapters": "adapters", "peft": "peft"}
+    if result["kind"] in ("gpu", "step"):
+        versions = {**versions.get("torch", {}), **versions.get("jax", {}), **versions.get("tensorflow", {})}
+    names = {"tensorflow": "TensorFlow", "jax": "JAX", "keras": "Keras", "torch": "PyTorch"}
+    names |= {"adapters": "adapters", "peft": "peft"}
     used = ", ".join(f"{label} {versions[name]}" for name, label in names.items() if name in versions)
     machine, git = result["machine"], result["git"]
     commit = (git["commit"] or "unknown")[:7] + (" with changes" if git["dirty"] else "")

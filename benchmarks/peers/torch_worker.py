@@ -15,16 +15,18 @@ from benchmarks.result import installed_versions
 
 
 class TorchArm(worker_protocol.Arm):
-    """`torch-adapters`, `torch-full`, `torch-lora`, `torch-forward-adapters`, or `torch-routed-lora`."""
+    """`torch-adapters`, `torch-full`, `torch-lora`, `torch-forward-adapters`, or `torch-routed-lora`; the first two by
+    `torch.compile` too, `torch-compiled-adapters`."""
 
     def __init__(self, settings):
-        self.name = settings["arm"]
+        self.name = settings["arm"].replace("compiled-", "")
+        self.device = torch.device(settings.get("device", "cpu"))
         self.trains = not self.name.startswith(("torch-forward", "torch-routed"))
         torch.set_num_threads(settings["threads"])
         torch.manual_seed(settings["seed"])
-        self.model = _build(self.name, settings)
+        self.model = _build(self.name, settings).to(self.device)
         self.model.train(self.trains)
-        self.batches = _read_batches(settings["batches"])
+        self.batches = _read_batches(settings["batches"], self.device)
         self.batch_count = len(self.batches)
         if self.name == "torch-routed-lora":
             # PEFT computes each adapter's rows by themselves.
@@ -38,6 +40,8 @@ class TorchArm(worker_protocol.Arm):
             "versions": installed_versions("torch", "adapters", "peft", "transformers", "numpy"),
             "attention": getattr(self.model.config, "_attn_implementation", None),
         }
+        if "compiled" in settings["arm"]:
+            self.model = torch.compile(self.model)
         if self.name == "torch-routed-lora":
             self.details |= {"resident": TASKS, "logits": self._logits(0).tolist()}
 
@@ -52,7 +56,6 @@ class TorchArm(worker_protocol.Arm):
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
-        loss.item()
 
     def _logits(self, index):
         with torch.inference_mode(), self._precision():
@@ -65,7 +68,7 @@ class TorchArm(worker_protocol.Arm):
             self.model.save_pretrained(directory)
 
     def _precision(self):
-        return torch.autocast("cpu", torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16) if self.bfloat16 else contextlib.nullcontext()
 
 
 def _build(name, settings):
@@ -123,10 +126,10 @@ def _assign(bert, classifier, name, number):
     own.bias.copy_(torch.from_numpy(bias))
 
 
-def _read_batches(path):
+def _read_batches(path, device):
     batches = []
     for arrays in worker_protocol.read_batches(path):
-        ids, mask, labels = (torch.from_numpy(array).long() for array in arrays)
+        ids, mask, labels = (torch.from_numpy(array).long().to(device) for array in arrays)
         batches.append(({"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}, labels))
     return batches
 

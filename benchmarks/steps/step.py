@@ -24,7 +24,10 @@ HUB_ARMS = tuple(
     for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")
     for what in ("adapters", "full", "lora")
 ) + ("tensorflow-hub-fast",)
-TORCH_ARMS = ("torch-adapters", "torch-full", "torch-lora", "torch-forward-adapters", "torch-routed-lora")
+TORCH_ARMS = (
+    "torch-adapters", "torch-full", "torch-compiled-adapters", "torch-compiled-full", "torch-lora",
+    "torch-forward-adapters", "torch-routed-lora",
+)  # fmt: skip
 ARMS = (*TF_ARMS, *HUB_ARMS, *TORCH_ARMS)
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")
 PRECISIONS = ("float32", "mixed_bfloat16")

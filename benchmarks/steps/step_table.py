@@ -17,6 +17,8 @@ ARMS = {
     "tensorflow-hub-fast": "**adapters, fast**, KerasHub, Keras 3 on TensorFlow",
     "full": "full fine-tuning, TensorFlow", "checkpointed-full": "the same, gradient checkpointing",
     "torch-adapters": "adapters, PyTorch `adapters`", "torch-full": "full fine-tuning, PyTorch",
+    "torch-compiled-adapters": "adapters, PyTorch `adapters`, `torch.compile`",
+    "torch-compiled-full": "full fine-tuning, PyTorch, `torch.compile`",
     "lora": "**LoRA r=8**, tf_adapters", "fast-lora": "**LoRA r=8, fast**, tf_adapters",
     "torch-lora": "LoRA r=8, PyTorch `peft`", "products": "the matrix products of the fast step alone",
     "forward-plain": "forward only, plain encoder", "forward-adapters": "forward only, **with adapters**",

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from benchmarks import pairing, result
@@ -54,18 +53,12 @@ def test_products_of_a_step_on_a_gpu_by_hand():
 
 
 @pytest.mark.nightly
-def test_gpu_trains_on_random_rows_and_on_tokens(tmp_path):
+def test_gpu_trains_on_random_rows():
     pytest.importorskip("keras_hub")
     pytest.importorskip("jax")
-    random = np.random.default_rng(0)
-    arrays = {split: random.integers(1, 99, (5, 12)).astype("uint16") for split in ("train", "validation")}
-    np.savez(tmp_path / "tokens.npz", **arrays, **{f"{split}_labels": np.array([0, 1, 1, 0, 1]) for split in arrays})
-    for more in ((), ("--tokens", str(tmp_path / "tokens.npz"))):
-        done = run_script("gpu.py", "--smoke", "--precisions", "mixed_bfloat16", *more)
-        assert done.returncode == 0, done.stderr
-        lines = done.stdout.splitlines()
-        assert [line.split()[0] for line in lines[-2:]] == ["adapters", "full"]
-        assert ("." in lines[-1].split()[-1]) == bool(more)
+    done = run_script("gpu.py", "--smoke", "--precisions", "mixed_bfloat16")
+    assert done.returncode == 0, done.stderr
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[-4:-2]] == ["| **adapters**", "| full fine-tuning"]
 
 
 def test_summary_of_steps_by_hand():
