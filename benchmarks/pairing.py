@@ -13,7 +13,8 @@ RATIOS = (
     ("lora", "fast-lora"), ("torch-forward-adapters", "forward-adapters"), ("adapters", "fast"), ("full", "fast"),
     ("torch-adapters", "fast"), ("forward-adapters", "forward-fast"), ("forward-plain", "forward-fast"),
     ("torch-forward-adapters", "forward-fast"), ("checkpointed-adapters", "adapters"), ("checkpointed-full", "full"),
-    ("checkpointed-fast", "fast"), ("torch-compiled-adapters", "fast"), ("torch-compiled-full", "full"),
+    ("checkpointed-fast", "fast"), ("torch-compiled-adapters", "fast"), ("torch-bfloat16-adapters", "fast"),
+    ("torch-compiled-full", "full"),
     *(
         (f"{backend}-hub-{what}", other.format(backend))
         for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")

@@ -16,10 +16,10 @@ from benchmarks.result import installed_versions
 
 class TorchArm(worker_protocol.Arm):
     """`torch-adapters`, `torch-full`, `torch-lora`, `torch-forward-adapters`, or `torch-routed-lora`; the first two by
-    `torch.compile` too, `torch-compiled-adapters`."""
+    `torch.compile` too, `torch-compiled-adapters`, or with weights in bfloat16, `torch-bfloat16-adapters`."""
 
     def __init__(self, settings):
-        self.name = settings["arm"].replace("compiled-", "")
+        self.name = settings["arm"].replace("compiled-", "").replace("bfloat16-", "")
         self.device = torch.device(settings.get("device", "cpu"))
         self.trains = not self.name.startswith(("torch-forward", "torch-routed"))
         torch.set_num_threads(settings["threads"])
@@ -40,6 +40,9 @@ class TorchArm(worker_protocol.Arm):
             "versions": installed_versions("torch", "adapters", "peft", "transformers", "numpy"),
             "attention": getattr(self.model.config, "_attn_implementation", None),
         }
+        if "bfloat16" in settings["arm"]:
+            self.model.to(torch.bfloat16)
+            self.bfloat16 = False
         if "compiled" in settings["arm"]:
             self.model = torch.compile(self.model)
         if self.name == "torch-routed-lora":

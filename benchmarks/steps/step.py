@@ -25,8 +25,8 @@ HUB_ARMS = tuple(
     for what in ("adapters", "full", "lora")
 ) + ("tensorflow-hub-fast",)
 TORCH_ARMS = (
-    "torch-adapters", "torch-full", "torch-compiled-adapters", "torch-compiled-full", "torch-lora",
-    "torch-forward-adapters", "torch-routed-lora",
+    "torch-adapters", "torch-full", "torch-compiled-adapters", "torch-compiled-full",
+    "torch-bfloat16-adapters", "torch-lora", "torch-forward-adapters", "torch-routed-lora",
 )  # fmt: skip
 ARMS = (*TF_ARMS, *HUB_ARMS, *TORCH_ARMS)
 DEFAULT_ARMS = ("adapters", "full", "forward-plain", "forward-adapters", "torch-adapters", "torch-full")

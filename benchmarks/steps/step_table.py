@@ -18,6 +18,7 @@ ARMS = {
     "full": "full fine-tuning, TensorFlow", "checkpointed-full": "the same, gradient checkpointing",
     "torch-adapters": "adapters, PyTorch `adapters`", "torch-full": "full fine-tuning, PyTorch",
     "torch-compiled-adapters": "adapters, PyTorch `adapters`, `torch.compile`",
+    "torch-bfloat16-adapters": "adapters, PyTorch `adapters`, weights in bfloat16",
     "torch-compiled-full": "full fine-tuning, PyTorch, `torch.compile`",
     "lora": "**LoRA r=8**, tf_adapters", "fast-lora": "**LoRA r=8, fast**, tf_adapters",
     "torch-lora": "LoRA r=8, PyTorch `peft`", "products": "the matrix products of the fast step alone",
