@@ -20,7 +20,7 @@ from benchmarks.pairing import extremes
 from benchmarks.result import at_least_1, installed_versions, log, make_parser, parse_arguments, provenance, show
 from benchmarks.start import command
 from benchmarks.steps import step_table
-from benchmarks.table_parts import Table, markdown, of_settings, origin, titled
+from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origin, titled
 
 ARMS = ("adapters", "full")
 TORCH_ARMS = ("torch-adapters", "torch-compiled-adapters", "torch-full", "torch-compiled-full")
@@ -218,4 +218,4 @@ def table(result):
     return markdown(title, head, "llrrrrrrr", rows, below)
 
 
-TABLE = Table(table, of_settings("model", "length"))
+TABLE = Table(table, of_settings("model", "length"), in_notes)

@@ -45,7 +45,7 @@ def overview(results):
     rows = []
     for result in results:
         shown = [result["ratios"].get(name) for name in RATIOS]
-        if any(shown) and not any(_kinds(result)[:4]):  # doors have columns of their own
+        if any(shown) and not any(_kinds(result)[:5]):  # doors have columns of their own
             cells = [f"{ratio['median']:.2f}" if ratio else "" for ratio in shown]
             rows.append((_title(result), f"{result['arms']['adapters']['step_ms']['median']:.0f}", *cells))
     note = f"Medians, paired by round. [{NOTES}](../{NOTES}#further-results) has their intervals, memory and machines."
@@ -106,13 +106,15 @@ def _shown_as(arm):
 
 
 def _kinds(result):
-    """What else than plain steps a result is of: stored outputs, LoRA, gradient checkpointing, a change, doors."""
+    """What else than plain steps a result is of: stored outputs, LoRA, gradient checkpointing, a change, stronger
+    peers, doors."""
     arms = list(result["arms"])
     return (
         any("upper" in arm for arm in arms),
-        "lora" in arms or "fast-lora" in arms,
+        any(arm in arms for arm in ("lora", "fast-lora", "routed-lora")),
         any("checkpointed" in arm for arm in arms),
         "before" in result["settings"],
+        any("compiled" in arm for arm in arms),
         any("-hub-" in arm for arm in arms),
     )
 
