@@ -45,41 +45,37 @@ def sort_into_batches(rows, labels, batch_size, pad_id):
     return batches
 
 
-def write_random_bert(directory, *, vocab_size=None, seed=0):
-    """Write a checkpoint with BERT-base's configuration and random weights; for speed, not for quality."""
-    import transformers
+#: BERT-base's configuration.
+BERT = {
+    "architectures": ["BertModel"], "model_type": "bert", "vocab_size": 30_522, "hidden_size": 768,
+    "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512,
+    "type_vocab_size": 2, "initializer_range": 0.02, "layer_norm_eps": 1e-12, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def write_random_bert(directory, *, seed=0, **other):
+    """Write a checkpoint with `BERT`, or other values of it, and random weights; for speed, not for quality."""
     from safetensors.numpy import save_file
 
-    config = transformers.BertConfig(**({} if vocab_size is None else {"vocab_size": vocab_size}))
-    random = np.random.default_rng(seed)
-    size, inner = config.hidden_size, config.intermediate_size
-    arrays = {}
-
-    def dense(name, outputs, inputs):
-        arrays[f"{name}.weight"] = random.standard_normal((outputs, inputs), np.float32) * config.initializer_range
-        arrays[f"{name}.bias"] = np.zeros(outputs, np.float32)
-
-    def layer_norm(name):
-        arrays[f"{name}.weight"], arrays[f"{name}.bias"] = np.ones(size, np.float32), np.zeros(size, np.float32)
-
-    sizes = (config.vocab_size, config.max_position_embeddings, config.type_vocab_size)
-    for name, count in zip(("word", "position", "token_type"), sizes):
-        values = random.standard_normal((count, size), np.float32) * config.initializer_range
-        arrays[f"embeddings.{name}_embeddings.weight"] = values
-    layer_norm("embeddings.LayerNorm")
-    for block in range(config.num_hidden_layers):
-        prefix = f"encoder.layer.{block}"
-        for name in ("query", "key", "value"):
-            dense(f"{prefix}.attention.self.{name}", size, size)
-        dense(f"{prefix}.attention.output.dense", size, size)
-        layer_norm(f"{prefix}.attention.output.LayerNorm")
-        dense(f"{prefix}.intermediate.dense", inner, size)
-        dense(f"{prefix}.output.dense", size, inner)
-        layer_norm(f"{prefix}.output.LayerNorm")
-    dense("pooler.dense", size, size)
+    config, random = {**BERT, **other}, np.random.default_rng(seed)
+    size, inner = config["hidden_size"], config["intermediate_size"]
+    blocks = [f"encoder.layer.{number}" for number in range(config["num_hidden_layers"])]
+    square = [f"{block}.attention.{name}" for block in blocks for name in ("self.query", "self.key", "self.value")]
+    square += [*(f"{block}.attention.output.dense" for block in blocks), "pooler.dense"]
+    dense = dict.fromkeys(square, (size, size)) | {f"{block}.output.dense": (size, inner) for block in blocks}
+    dense |= {f"{block}.intermediate.dense": (inner, size) for block in blocks}
+    norms = [f"{block}.{part}.LayerNorm" for block in blocks for part in ("attention.output", "output")]
+    names = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
+    drawn = dense | {f"embeddings.{name}_embeddings": (config[count], size) for name, count in names.items()}
+    scale = np.float32(config["initializer_range"])
+    arrays = {f"{name}.weight": random.standard_normal(shape, np.float32) * scale for name, shape in drawn.items()}
+    arrays |= {f"{name}.bias": np.zeros(shape[0], np.float32) for name, shape in dense.items()}
+    for name in (*norms, "embeddings.LayerNorm"):
+        arrays |= {f"{name}.weight": np.ones(size, np.float32), f"{name}.bias": np.zeros(size, np.float32)}
     directory.mkdir(parents=True)
     save_file(arrays, str(directory / "model.safetensors"), metadata={"format": "pt"})
-    (directory / "config.json").write_text(json.dumps(config.to_dict() | {"architectures": ["BertModel"]}))
+    (directory / "config.json").write_text(json.dumps(config))
 
 
 def main():

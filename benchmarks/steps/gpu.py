@@ -17,9 +17,10 @@ import time
 import numpy as np
 
 from benchmarks.pairing import extremes
-from benchmarks.result import at_least_1, installed_versions, log, make_parser, parse_arguments, provenance, show
+from benchmarks.result import at_least_1, log, make_parser, parse_arguments, provenance, show
 from benchmarks.start import command
 from benchmarks.steps import step_table
+from benchmarks.steps.batches import write_random_bert
 from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origin, titled
 
 ARMS = ("adapters", "full")
@@ -27,10 +28,8 @@ TORCH_ARMS = ("torch-adapters", "torch-compiled-adapters", "torch-full", "torch-
 PRECISIONS = ("float32", "mixed_bfloat16")
 # Products a second that a device makes of dense bfloat16, by its maker's data sheet, in 1e12.
 _PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
-SHAPES = {
-    "minilm": {"num_layers": 6, "hidden_dim": 384, "num_heads": 12, "intermediate_dim": 1536},
-    "bert-base": {"num_layers": 12, "hidden_dim": 768, "num_heads": 12, "intermediate_dim": 3072},
-}
+# Of random weights; the rest is BERT's.
+MODELS = {"minilm": {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}, "bert-base": {}}
 
 
 def parse(arguments=None):
@@ -45,8 +44,6 @@ def parse(arguments=None):
     parser.add_argument("--steps", type=at_least_1, default=30, help="steps in a turn of fit")
     parser.add_argument("--rounds", type=at_least_1, default=5, help="turns; one more comes before, which compiles")
     options = parse_arguments(parser, arguments, "gpu", batch_sizes=[2], length=8, steps=2, rounds=1)
-    if set(options.arms) & set(TORCH_ARMS) and options.model not in SHAPES:
-        parser.error(f"--model {options.model} is a directory, and torch arms take minilm or bert-base alone.")
     return options
 
 
@@ -83,114 +80,79 @@ def apart(settings, torch_python):
 def one(settings):
     """Train one arm; a dict for JSON."""
     size, arm, steps = settings["batch_size"], settings["arm"], settings["steps"]
-    ids = np.random.default_rng(0).integers(1000, 20_000, (size * steps, settings["length"]))
-    turn, shape, about = (torch_arm if arm in TORCH_ARMS else jax_arm)(settings, ids, ids[:, 1] % 2)
+    ids = np.random.default_rng(0).integers(1000, 20_000, (steps, size, settings["length"]), np.int32)
+    given = {"threads": os.cpu_count(), "seed": 0, "bottleneck": 64, "learning_rate": 1e-5, "arm": arm}
+    with tempfile.TemporaryDirectory() as folder:
+        directory, batches = pathlib.Path(settings["model"]), f"{folder}/batches.npz"
+        if settings["model"] in MODELS:
+            directory = pathlib.Path(folder, "model")
+            write_random_bert(directory, **MODELS[settings["model"]])
+        arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": ids[:, :, 1] % 2}
+        np.savez(batches, **{f"{name}_{at}": array[at] for name, array in arrays.items() for at in range(steps)})
+        make = torch_arm if arm in TORCH_ARMS else jax_arm
+        given |= {"precision": settings["precision"], "directory": str(directory), "batches": batches}
+        trained, turn, device = make(given)
+        config = json.loads((directory / "config.json").read_text())
     seconds = []
     for _ in range(settings["rounds"] + 1):
         started = time.perf_counter()
         turn()
         seconds.append(time.perf_counter() - started)
-    times = extremes([1e3 * each / steps for each in seconds[1:]])
+    times, (device, peak) = extremes([1e3 * each / steps for each in seconds[1:]]), device()
     return {
-        **{name: settings[name] for name in ("arm", "precision", "batch_size")}, **about(),
+        **{name: settings[name] for name in ("arm", "precision", "batch_size")}, **trained.details, "device": device,
+        "trained_parameters": trained.trained_parameters, "peak_mib": peak and peak / 2**20,
         "first_turn_s": seconds[0], "step_ms": times, "examples_per_second": 1e3 * size / times["median"],
-        "tflops": step_flops(size, settings["length"], arm, **shape) / times["median"] / 1e9,
+        "tflops": step_flops(size, settings["length"], arm, config) / times["median"] / 1e9,
     }  # fmt: skip
 
 
-def jax_arm(settings, ids, labels):
-    """An arm of this package: a function that trains for a turn, the encoder's sizes, and a function that tells of it
-    afterwards."""
+def jax_arm(settings):
+    """An arm of this package, a function that trains for a turn, and one that tells the device and its peak memory."""
     import jax
-    import keras
 
-    import tf_adapters
-    from tf_adapters.models.keras_hub.door import Called
+    from benchmarks.steps.hub_worker import make_arm
 
-    keras.config.set_dtype_policy(settings["precision"])
-    keras.utils.set_random_seed(0)
-    model, shape = build(settings["model"])
-    if settings["arm"] == "adapters":
-        config = tf_adapters.AdapterConfig(bottleneck_size=64, train_layer_norm="encoder")
-        tf_adapters.add_adapters(model, config, seed=0)
-    tf_adapters.set_trainable(model, settings["arm"])
-    called, ids = Called(model), ids.astype("int32")
-    data = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
-    rate = 1e-3 if settings["arm"] == "adapters" else 3e-5
-    called.compile(
-        optimizer=keras.optimizers.Adam(rate), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"], jit_compile=True,
-    )  # fmt: skip
-
-    def turn():
-        called.fit(data, labels, batch_size=settings["batch_size"], verbose=0, shuffle=False)
+    arm = make_arm({**settings, "arm": f"jax-hub-{settings['arm']}"})
+    inputs, labels = zip(*arm.batches)
+    inputs = {name: np.concatenate([one[name] for one in inputs]) for name in inputs[0]}
+    options = {"batch_size": len(labels[0]), "verbose": 0, "shuffle": False}
+    labels, device = np.concatenate(labels), jax.devices()[0]
 
     def about():
-        device = jax.devices()[0]
-        return {
-            "device": device.device_kind,
-            "versions": installed_versions("jax", "keras", "keras-hub", "numpy", "tf_adapters"),
-            "trained_parameters": int(sum(np.prod(weight.shape) for weight in model.trainable_variables)),
-            "peak_mib": ((device.memory_stats() or {}).get("peak_bytes_in_use") or 0) / 2**20 or None,
-        }
+        return device.device_kind, (device.memory_stats() or {}).get("peak_bytes_in_use")
 
-    return turn, shape, about
+    return arm, lambda: arm.called.fit(inputs, labels, **options), about
 
 
-def torch_arm(settings, ids, labels):
+def torch_arm(settings):
     """An arm of PyTorch, as jax_arm."""
     import torch
-    from transformers import BertConfig, BertForSequenceClassification
 
     from benchmarks.peers.torch_worker import TorchArm
 
-    shape, size = SHAPES[settings["model"]], settings["batch_size"]
-    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
-    with tempfile.TemporaryDirectory() as folder:
-        config = BertConfig(**dict(zip(names, shape.values())))
-        BertForSequenceClassification(config).save_pretrained(folder)
-        arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": labels}
-        cut = {f"{name}_{at}": arrays[name][at * size :][:size] for name in arrays for at in range(len(labels) // size)}
-        np.savez(f"{folder}/batches.npz", **cut)
-        given = {"directory": folder, "batches": f"{folder}/batches.npz", "threads": os.cpu_count(), "seed": 0}
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        given |= {"device": device, "bottleneck": 64, "learning_rate": 1e-5}
-        arm = TorchArm({**given, "arm": settings["arm"], "precision": settings["precision"]})
+    there = torch.cuda.is_available()
+    arm = TorchArm({**settings, "device": "cuda" if there else "cpu"})
 
     def turn():
         for index in range(arm.batch_count):
             arm.step(index)
-        if device == "cuda":
+        if there:
             torch.cuda.synchronize()
 
     def about():
-        name, peak = "cpu", None
-        if device == "cuda":
-            name, peak = torch.cuda.get_device_name(), torch.cuda.max_memory_allocated() / 2**20
-        return {**arm.details, "device": name, "trained_parameters": arm.trained_parameters, "peak_mib": peak}
+        return (torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()) if there else ("cpu", None)
 
-    return turn, shape, about
+    return arm, turn, about
 
 
-def build(name):
-    """A KerasHub classifier of two labels, and its encoder's sizes."""
-    import keras_hub
-
-    import tf_adapters
-
-    if name not in SHAPES:
-        model = tf_adapters.load_backbone(name, door="keras-hub")
-        return model, {each: getattr(model.backbone, each) for each in SHAPES["minilm"]}
-    backbone = keras_hub.models.BertBackbone(vocabulary_size=30_522, max_sequence_length=512, **SHAPES[name])
-    return keras_hub.models.BertTextClassifier(backbone, num_classes=2), SHAPES[name]
-
-
-def step_flops(batch, length, arm, *, num_layers, hidden_dim, num_heads, intermediate_dim):
+def step_flops(batch, length, arm, config):
     """Operations of a step's matrix products: twice the multiplications of the forward pass and, backwards, of the
     inputs' gradients, and for full fine-tuning of the kernels'. Those of the adapters themselves are left out."""
     tokens = batch * length
-    kernels = num_layers * (4 * hidden_dim**2 + 2 * hidden_dim * intermediate_dim)
-    scores = num_layers * 2 * length * hidden_dim
+    blocks, size = config["num_hidden_layers"], config["hidden_size"]
+    kernels = blocks * (4 * size**2 + 2 * size * config["intermediate_size"])
+    scores = blocks * 2 * length * size
     passes = 2 if arm.endswith("adapters") else 3
     # The products of attention have no kernel: backwards there are two for each, whatever trains.
     return 2 * tokens * (passes * kernels + 3 * scores)
@@ -207,7 +169,7 @@ def table(result):
         rows.append((
             step_table.ARMS[arm if arm in TORCH_ARMS else f"jax-hub-{arm}"], row["precision"], row["batch_size"],
             f"{step['median']:.1f} ({step['min']:.1f} to {step['max']:.1f})", f"{row['examples_per_second']:,.0f}",
-            share, memory and f"{memory:,.0f}", f"{row['first_turn_s']:.0f}", f"{row['trained_parameters']:,}",
+            share, f"{memory:,.0f}" if memory else "", f"{row['first_turn_s']:.0f}", f"{row['trained_parameters']:,}",
         ))  # fmt: skip
     head = (
         "| | precision | rows | ms per step (min to max) | examples/s | share of the device's peak | peak memory, MiB "

@@ -66,7 +66,7 @@ def make_arm(settings):
         import torch
 
         torch.set_num_threads(settings["threads"])
-    else:
+    elif backend == "tensorflow":
         set_threads(settings["threads"])
     keras.utils.set_random_seed(settings["seed"])
     keras.config.set_dtype_policy(settings["precision"])

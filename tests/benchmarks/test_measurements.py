@@ -46,10 +46,10 @@ def test_scripts_run_from_anywhere(tmp_path):
 
 
 def test_products_of_a_step_on_a_gpu_by_hand():
-    sizes = {"num_layers": 1, "hidden_dim": 4, "num_heads": 2, "intermediate_dim": 8}
+    sizes = {"num_hidden_layers": 1, "hidden_size": 4, "intermediate_size": 8}
     # Six tokens; 4 * 16 + 2 * 32 multiplications each in kernels, and 2 * 3 * 4 in attention.
-    assert gpu.step_flops(2, 3, "adapters", **sizes) == 2 * 6 * (2 * 128 + 3 * 24)
-    assert gpu.step_flops(2, 3, "full", **sizes) == 2 * 6 * (3 * 128 + 3 * 24)
+    assert gpu.step_flops(2, 3, "adapters", sizes) == 2 * 6 * (2 * 128 + 3 * 24)
+    assert gpu.step_flops(2, 3, "full", sizes) == 2 * 6 * (3 * 128 + 3 * 24)
 
 
 @pytest.mark.nightly
