@@ -27,7 +27,7 @@ from tf_adapters.models.state import state_of
 
 BACKEND = keras.backend.backend()
 FAMILIES = SecondDoor.families
-CLASSIFIERS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
+OF_MASKED_WORDS = tuple(family for family in FAMILIES if family != "electra")  # KerasHub has no head for it
 LABELS = np.array([0, 1, 1])
 _FOLDER = tempfile.TemporaryDirectory()
 
@@ -153,8 +153,9 @@ def bits(model):
     return {weight.path: keras.ops.convert_to_numpy(weight).tobytes() for weight in model.weights}
 
 
-def small_backbone(kind="Bert"):
+def small_backbone(kind="Bert", vocabulary_size=50):
     own = {"embedding_dim": 8} if kind == "Albert" else {}
     return getattr(keras_hub.models, f"{kind}Backbone")(
-        vocabulary_size=50, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=20, **own
-    )
+        vocabulary_size=vocabulary_size, num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24,
+        max_sequence_length=20, **own,
+    )  # fmt: skip

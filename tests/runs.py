@@ -27,6 +27,19 @@ class KillAt(Reporter):
             raise Killed
 
 
+def run_machine(machine, seed, examples, steps):
+    """Operations in any order. A failure is the calls that led to it; to make it shorter, add Phase.shrink."""
+    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis import seed as seeded
+    from hypothesis.stateful import run_state_machine_as_test
+
+    about = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck), "phases": [Phase.generate]}
+    run_state_machine_as_test(
+        seeded(seed)(type(machine.__name__, (machine,), {})),
+        settings=settings(max_examples=examples, stateful_step_count=steps, **about),
+    )
+
+
 @contextlib.contextmanager
 def seven_seconds_a_look():
     """A clock that is seven seconds further whenever it is read, so that a run's state is written now and then."""

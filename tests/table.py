@@ -64,7 +64,7 @@ class FirstDoor:
         """A model with the encoder that the second door's models have."""
         from tests.keras_hub_models import checkpoint, first
 
-        return first(checkpoint(family), head="none" if family == "electra" else "classification")
+        return first(checkpoint(family))
 
     @staticmethod
     def given(model, family):
@@ -75,9 +75,8 @@ class FirstDoor:
         return model(inputs, training=False)[0].numpy()
 
     @staticmethod
-    def trained(model):
-        """A model with logits for labels, and options of `compile`."""
-        return model, {"run_eagerly": True}
+    def trains_eagerly():
+        return True
 
     @staticmethod
     def compiled(model, inputs):
@@ -87,7 +86,7 @@ class FirstDoor:
 
 
 class SecondDoor:
-    """KerasHub's models on Keras 3; of ELECTRA, for which KerasHub has no classifier, the encoder."""
+    """KerasHub's models on Keras 3."""
 
     name, depth = "second", 3
     families = ("albert", "bert", "camembert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta")
@@ -103,7 +102,7 @@ class SecondDoor:
         from tests.keras_hub_models import checkpoint
         from tf_adapters.models.keras_hub.loading import load_backbone
 
-        return load_backbone(checkpoint(family), head="none" if family == "electra" else "classification", dtype=dtype)
+        return load_backbone(checkpoint(family), dtype=dtype)
 
     @staticmethod
     def given(model, family):
@@ -113,20 +112,13 @@ class SecondDoor:
 
     @staticmethod
     def called(model, inputs):
-        """Logits, or of an encoder its hidden states where there is no padding."""
         from tests.keras_hub_models import array
 
-        found = model(inputs, training=False)
-        return array(found)[1:] if isinstance(found, dict) else array(found)
+        return array(model(inputs, training=False))
 
     @staticmethod
-    def trained(model):
-        import keras
-
-        if isinstance(model.output, dict):
-            states = model(model.input)["sequence_output"]
-            model = keras.Model(model.input, keras.layers.Dense(2)(states[:, 0]))
-        return model, {"run_eagerly": keras.backend.backend() == "tensorflow"}
+    def trains_eagerly():
+        return SecondDoor.keras().backend.backend() == "tensorflow"
 
     @staticmethod
     def compiled(model, inputs):
@@ -213,9 +205,8 @@ class Subject:
         """The losses of some steps."""
         keras, model = self.door.keras(), model or self.model
         keras.utils.set_random_seed(0)
-        model, options = self.door.trained(model)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, **options)
+        loss, eager = keras.losses.SparseCategoricalCrossentropy(from_logits=True), self.door.trains_eagerly()
+        model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, run_eagerly=eager)
         return [float(model.train_on_batch(self.given, LABELS, return_dict=True)["loss"]) for _ in range(steps)]
 
     def loaded(self, door=None, dtype="float32", **options):

@@ -14,8 +14,8 @@ import tf_adapters
 from tests.cases import nightly_but
 from tests.conftest import VOCABULARY
 from tests.keras_hub_models import (
-    CLASSIFIERS,
     FAMILIES,
+    OF_MASKED_WORDS,
     adapted,
     answers,
     array,
@@ -77,12 +77,13 @@ def test_activation_and_epsilon_are_the_checkpoints(tmp_path, family, changes):
 
 
 PRETRAINED = {
-    **{(family, "masked-lm"): {} for family in CLASSIFIERS},
+    **{(family, "masked-lm"): {} for family in OF_MASKED_WORDS},
     ("roberta", "masked-lm"): {"hidden_act": "relu"},
     ("bert", "masked-lm"): {"hidden_act": "relu", "layer_norm_eps": 1e-2},
     ("distilbert", "masked-lm"): RELU,
     ("bert", "classification"): {},
     ("deberta-v2", "classification"): {},
+    ("electra", "classification"): {},
     ("roberta", "multiple-choice"): {},
     ("electra", "multiple-choice"): {"summary_activation": "tanh"},
     ("deberta-v2", "multiple-choice"): {"pooler_hidden_act": "tanh"},
@@ -117,6 +118,7 @@ def test_a_pretrained_head_is_the_first_doors(tmp_path, family, head):
         ("distilbert", "multiple-choice", {"dropout": 0.15, "seq_classif_dropout": 0.3}, [0.0, 0.3]),
         ("deberta-v2", "multiple-choice", {"pooler_dropout": 0.3}, [0.3, 0.15]),
         ("electra", "multiple-choice", {"summary_last_dropout": 0.3}, [0.0, 0.3]),
+        ("electra", "classification", {}, [0.15, 0.15]),
     ],
 )
 def test_a_head_drops_where_transformers_does(tmp_path, family, head, changes, rates):
@@ -153,8 +155,6 @@ def test_adapter_does_not_go_to_a_backbone_that_computes_another_gelu(checkpoint
 
 def compared(model, family, head):
     """What both doors compute alike: answers, where there is no padding if every token has one."""
-    if head == "none":
-        return hidden_states(model, family)
     mask = inputs(family)[1]["padding_mask"].astype(bool)
     places = {"question-answering": np.tile(mask, 2), "token-classification": mask}
     return answers(model, family)[places.get(head, slice(None))]
@@ -190,10 +190,11 @@ def check_both_ways(checkpoint, directory, family, head, config="houlsby"):
 HEADS = ("token-classification", "question-answering", "multiple-choice")
 # Of the head that tests/test_table.py has there is one case of each shape.
 BOTH_WAYS = [
-    *(("bert", "classification", "dora"), ("roberta", "classification", "houlsby"), ("electra", "none", "houlsby")),
+    ("bert", "classification", "dora"),
+    *((family, "classification", "houlsby") for family in ("electra", "roberta")),
     *((family, head, "houlsby") for family in FAMILIES for head in HEADS),
     # transformers' head of ALBERT has one weight more, which nothing reads.
-    *((family, "masked-lm", "houlsby") for family in CLASSIFIERS if family != "albert"),
+    *((family, "masked-lm", "houlsby") for family in OF_MASKED_WORDS if family != "albert"),
 ]
 QUICK = [*BOTH_WAYS[:3], *(("bert", head, "houlsby") for head in (*HEADS, "masked-lm"))]
 

@@ -12,8 +12,9 @@ from tests.cases import nightly_but
 from tests.conftest import VOCABULARY
 from tests.keras_hub_models import (
     BACKEND,
-    CLASSIFIERS,
     CONFIGS,
+    FAMILIES,
+    OF_MASKED_WORDS,
     PLACES,
     adapted,
     answers,
@@ -113,7 +114,8 @@ def test_no_whole_file_or_copy_of_adapters_is_made_and_all_are_refused(checkpoin
     nightly_but(
         [("roberta", "masked-lm")],
         [
-            *((family, head) for family in CLASSIFIERS for head in ("masked-lm", "classification")),
+            *((family, "masked-lm") for family in OF_MASKED_WORDS),
+            *((family, "classification") for family in FAMILIES),
             *(("bert", head) for head in ("multiple-choice", "token-classification", "question-answering")),
         ],
     ),
@@ -208,7 +210,7 @@ SIZES = {
     nightly_but(
         [("distilbert", "classification", "tf_saved_model"), ("distilbert", "classification", "onnx")],
         [
-            *((family, "classification", format) for family in CLASSIFIERS for format in FILES),
+            *((family, "classification", format) for family in FAMILIES for format in FILES),
             *(("bert", head, format) for head in ("multiple-choice", "masked-lm") for format in FILES),
         ],
     ),
@@ -238,9 +240,8 @@ def saved_model(path):
     wanted = served.structured_input_signature[1]
 
     def answer(given):
-        return next(
-            iter(served(**{name: tf.cast(value, wanted[name].dtype) for name, value in given.items()}).values())
-        )
+        (answers,) = served(**{name: tf.cast(value, wanted[name].dtype) for name, value in given.items()}).values()
+        return answers
 
     return answer
 
@@ -258,19 +259,9 @@ def onnx_file(path):
 def litert_file(path):
     import tensorflow as tf
 
-    interpreter = tf.lite.Interpreter(str(path))
-
-    def answer(given):
-        places = [(one, next(name for name in given if name in one["name"])) for one in interpreter.get_input_details()]
-        for one, name in places:
-            interpreter.resize_tensor_input(one["index"], given[name].shape)
-        interpreter.allocate_tensors()
-        for one, name in places:
-            interpreter.set_tensor(one["index"], given[name].astype(one["dtype"]))
-        interpreter.invoke()
-        return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-
-    return answer
+    call = tf.lite.Interpreter(str(path)).get_signature_runner()
+    kinds = {name: about["dtype"] for name, about in call.get_input_details().items()}
+    return lambda given: [*call(**{name: given[name].astype(kind) for name, kind in kinds.items()}).values()][0]
 
 
 RUNTIMES = {"tf_saved_model": saved_model, "onnx": onnx_file, "litert": litert_file}

@@ -5,19 +5,10 @@ import functools
 import pathlib
 import tempfile
 
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
 pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
@@ -25,6 +16,7 @@ tf_keras = pytest.importorskip("tf_keras", reason="compares with the first door"
 
 import tf_adapters  # noqa: E402
 from tests.keras_hub_models import answers, write_checkpoint  # noqa: E402
+from tests.runs import run_machine  # noqa: E402
 from tf_adapters import AdapterConfig, InputError, LoraConfig  # noqa: E402
 from tf_adapters.methods import DoraConfig  # noqa: E402
 from tf_adapters.models import cast_frozen  # noqa: E402
@@ -229,15 +221,4 @@ class BothDoors(RuleBasedStateMachine):
     [(0, 2, 25), *(pytest.param(seed, 4, 50, marks=pytest.mark.nightly) for seed in range(1, 4))],
 )
 def test_operations_in_any_order_do_the_same_through_both_doors(seed, examples, steps):
-    machine = hypothesis.seed(seed)(type("BothDoors", (BothDoors,), {}))
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate],
-        ),
-    )
+    run_machine(BothDoors, seed, examples, steps)

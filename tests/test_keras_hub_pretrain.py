@@ -10,7 +10,7 @@ from tests.cases import nightly_but
 from tests.conftest import VOCABULARY
 from tests.keras_hub_models import (
     BACKEND,
-    CLASSIFIERS,
+    OF_MASKED_WORDS,
     PLACES,
     adapted,
     answers,
@@ -50,7 +50,7 @@ def new_model(encoder, head="masked-lm"):
 
 
 @pytest.mark.parametrize(
-    "family, rate", nightly_but([("bert", 0.15)], [(f, r) for f in CLASSIFIERS for r in (None, 0.15)])
+    "family, rate", nightly_but([("bert", 0.15)], [(f, r) for f in OF_MASKED_WORDS for r in (None, 0.15)])
 )
 def test_logits_of_hidden_tokens_are_the_models_own(checkpoints, family, rate):
     if rate is None and COMPILED:

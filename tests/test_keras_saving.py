@@ -111,7 +111,8 @@ def test_computation_alone_is_exported_with_the_adapters(tmp_path):
     model = family_model("distilbert", "none")
     own, ids = on_encoder(randomize(add_adapters(model, BOTTLENECK, seed=0))), tiny_inputs()["input_ids"] % 16
     own.export(tmp_path / "export")
-    np.testing.assert_allclose(tf.saved_model.load(tmp_path / "export").serve(ids), own(ids), atol=1e-5)
+    loaded = tf.saved_model.load(tmp_path / "export")  # its variables live as long as it does
+    np.testing.assert_allclose(loaded.serve(ids), own(ids), atol=1e-5)
     remove_adapters(model)
     own.save(tmp_path / "saved")
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "saved")(ids), own(ids), atol=1e-5)

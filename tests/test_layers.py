@@ -262,12 +262,12 @@ def test_dropout_is_of_the_update_in_training_alone():
     np.testing.assert_allclose(dropped.numpy()[kept], 2 * change.numpy()[kept], atol=1e-5)
 
 
-def test_the_adapter_is_a_keras_layer(float32_policy):
+def test_the_adapter_is_a_keras_layer():
     """It stands in a functional model, trains in half precision with float32 weights, and comes back from its
     configuration."""
-    float32_policy("mixed_bfloat16")
     inputs = keras2.keras.Input((6, 8))
-    layer = AdapterLayer(2, dropout=0.1, init_distribution="normal", activation="swish", seed=4, name="a")
+    about = {"init_distribution": "normal", "activation": "swish", "dtype": "mixed_bfloat16"}  # not the usual policy
+    layer = AdapterLayer(2, dropout=0.1, seed=4, name="a", **about)
     model = keras2.keras.Model(inputs, keras2.keras.layers.Dense(1, dtype="float32")(layer(inputs)))
     model.compile("adam", "mse", run_eagerly=True)
     losses = [model.train_on_batch(np.ones((4, 6, 8), np.float32), np.ones((4, 6, 1), np.float32)) for _ in range(2)]

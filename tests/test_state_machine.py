@@ -6,23 +6,15 @@ import functools
 import json
 import tempfile
 
-import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests import encoder_in_numpy
 from tests.conftest import tiny_inputs, tiny_model, write_checkpoint
+from tests.runs import run_machine
 from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
@@ -612,16 +604,4 @@ def test_operations_that_once_were_wrong_agree_with_the_reference(script):
     ],
 )
 def test_operations_in_any_order_agree_with_the_reference(seed, examples, steps):
-    machine = hypothesis.seed(seed)(type("Lifecycle", (Lifecycle,), {}))
-    # A failure is printed as the calls that led to it; to make it shorter, add Phase.shrink.
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-            phases=[Phase.generate],
-        ),
-    )
+    run_machine(Lifecycle, seed, examples, steps)

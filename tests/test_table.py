@@ -85,9 +85,9 @@ def test_its_weights_its_layer_norms_and_the_head_train_and_are_counted(row):
 def test_training_changes_what_was_chosen_and_no_other_bit(row, variant):
     trains = {id(variable) for variable in row.model.trainable_variables}
     before = bits(row.model)
-    losses = row.train(steps=4)  # the second of two may be the higher by dropout
+    losses = row.train(steps=4)
     moved = {name for name, value in bits(row.model).items() if before[name] != value}
-    assert losses[-1] < losses[0] and moved <= trains
+    assert min(losses) < losses[0] and moved <= trains  # by dropout the last may be the higher
     if variant != "dropped":
         assert moved >= {id(weight) for layer in row.layers for weight in layer.learned}
     row.reset()
@@ -146,8 +146,7 @@ def test_both_doors_compute_the_same(row, family, tmp_path):
     from tests.keras_hub_models import hidden_states, inputs
 
     def of_first(other):
-        found = other(inputs(family)[0], training=False)
-        return found.logits.numpy() if hasattr(found, "logits") else found[0].numpy()[1:]
+        return other(inputs(family)[0], training=False).logits.numpy()
 
     model, other = row.model, FirstDoor.of_second(family)
     np.testing.assert_allclose(*(hidden_states(one, family) for one in (row.door.build(family), other)), atol=1e-5)

@@ -25,7 +25,8 @@ FOREIGN = [
 _TRAINING = {
     "xlm-roberta": {},
     "albert": dict(
-        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP]", user_defined_symbols='(,),",-,[MASK]'
+        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP]",
+        user_defined_symbols='(,),"""",-,[MASK]',
     ),
     "deberta-v2": dict(
         pad_id=0, bos_id=1, eos_id=2, unk_id=3,

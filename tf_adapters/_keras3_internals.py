@@ -10,6 +10,7 @@ import sys
 import keras
 from keras.src.backend import AutocastScope, get_keras_mask
 from keras_hub.src.models.deberta_v3.disentangled_attention_encoder import DisentangledAttentionEncoder
+from keras_hub.src.utils import preset_utils
 
 
 @contextlib.contextmanager
@@ -184,6 +185,15 @@ def sync_state(model):
     itself."""
     if keras.backend.backend() == "jax":
         model.jax_state_sync()
+
+
+def preset_file(source, name):
+    """The path of a file of a preset, which is fetched if it is not here; None where the preset has none. Publicly
+    KerasHub gives no file of one."""
+    try:
+        return preset_utils.get_file(source, name)
+    except FileNotFoundError:
+        return None
 
 
 # KerasHub's blocks

@@ -53,6 +53,8 @@ def find_here(source):
                 f"{{source}} comes from a Python package that is not installed: run `{command}`.", source=source
             )
         return pathlib.Path(spec.origin).parent / folder
+    if "://" in source:
+        return None
     path = to_path(source)
     if source and path.is_dir():
         return path

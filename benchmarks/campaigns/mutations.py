@@ -290,6 +290,9 @@ MUTATIONS = [
     ("cli/command.py", "check_choice(name, value, about.values)", "pass", "bad_input:precision"),
     ("cli/command.py", "about.range.problem(value) is not None", "False", "bad_input:adapter-dropout"),
     ("cli/command.py", "range=about.range or RANGES.get(name)", "range=about.range", "bad_input:adapter-dropout"),
+    ("layers/ops/keras2.py", "seed=seed, autocast=False", "seed=seed", "layers:keras_layer"),
+    ("models/keras_hub/presets.py", 'settings["activation"] = None', "pass", "keras_hub_presets:fits"),
+    ("text/sentencepiece.py", "own_spelling=False, settings={}", "settings={}", "keras_hub_presets:cuts"),
     ("cli/command.py", "of_words | of_fields | of_python", "of_words | of_python", "settings:excludes"),
 ]
 # fmt: on

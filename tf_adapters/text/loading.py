@@ -19,6 +19,7 @@ _TOKENIZERS = {
     "xlm-roberta-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "xlm-roberta"}),
     "camembert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "camembert"}),
     "albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert"}),
+    "plain-albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert-plain"}),
     "deberta-v2-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "deberta-v2"}),
 }
 
@@ -46,17 +47,20 @@ def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> "Tokeni
             f"{{max_length}} is beyond the {positions} positions of {state.source}: give {positions} or less.",
             max_length=max_length,
         )
-    if state.directory is None:
+    if state.directory is None and state.tokenizer is None:
         raise InputError(
             "{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__
         )
-    module, name, style = _TOKENIZERS[state.family.tokenizer]
-    tokenizer = getattr(importlib.import_module(module), name).from_directory(
-        state.directory, max_length=max_length, **style
-    )
+    kind, given = (state.family.tokenizer, None) if state.tokenizer is None else state.tokenizer()
+    module, name, style = _TOKENIZERS[kind]
+    made = getattr(importlib.import_module(module), name)
+    if given is None:
+        tokenizer = made.from_directory(state.directory, max_length=max_length, **style)
+    else:
+        tokenizer = made(**given, max_length=max_length, **style)
     if tokenizer.size > config.vocab_size:
         raise InputError(
-            f"{state.directory}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows "
+            f"{state.source}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows "
             f"{config.vocab_size}: give the files that belong together."
         )
     return tokenizer
@@ -81,7 +85,7 @@ def trained_tokenizer(model, text, directory):
     for name, value in tokenizer.settings().items():
         if text.get(name) != value:
             raise InputError(
-                f"{directory} was trained with {name}={text.get(name)!r}, and the tokenizer in "
-                f"{state_of(model).directory} has {value!r}."
+                f"{directory} was trained with {name}={text.get(name)!r}, and the tokenizer of "
+                f"{state_of(model).source} has {value!r}."
             )
     return tokenizer

@@ -129,6 +129,8 @@ LAYOUTS = {
         settings={"do_lower_case": False, "split_by_punct": False},
     ),
 }  # fmt: skip
+# As KerasHub has it: the model alone.
+LAYOUTS["albert-plain"] = LAYOUTS["albert"]._replace(own_spelling=False, settings={})
 
 
 class SentencePiece(Tokenizer):

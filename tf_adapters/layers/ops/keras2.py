@@ -46,7 +46,8 @@ def activation(name):
 
 
 def dropout(rate, seed):
-    return SeededDropout(rate, seed=seed)
+    # What it is given has the type in which the adapter computes, whatever the policy is now.
+    return SeededDropout(rate, seed=seed, autocast=False)
 
 
 def flat(inputs):

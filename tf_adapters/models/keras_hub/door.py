@@ -23,7 +23,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.heads import Head, HeadShape
 from tf_adapters.models.keras_files import refuse
-from tf_adapters.models.keras_hub.families import family_of
+from tf_adapters.models.keras_hub.families import OffsetPositions, family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS, states_of
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
@@ -49,6 +49,8 @@ def config_of(model):
         bare = model is backbone or family_of(model).head_of(model) == "masked-lm"
         outputs = 2 if bare else int(getattr(model, "num_classes", 0) or model.output_shape[-1])
         names = {index: f"LABEL_{index}" for index in range(outputs)}
+        # KerasHub's own RoBERTa has no rows before a text's first one.
+        offset = any(isinstance(layer, OffsetPositions) for layer in layers_of(backbone))
         config = model._tf_adapters_config = EncoderConfig(
             family_of(model).model_type,
             backbone.hidden_dim,
@@ -58,7 +60,7 @@ def config_of(model):
             names,
             {name: index for index, name in names.items()},
             backbone.token_embedding.input_dim,
-            backbone.max_sequence_length,
+            backbone.max_sequence_length + (0 if offset else family_of(model).first_position),
         )
     return config
 

@@ -17,6 +17,7 @@ from tf_adapters.models.keras_hub.family import (
     known_activation,
     refused_setting,
 )
+from tf_adapters.models.keras_hub.heads import FirstTokenClassifier
 from tf_adapters.models.keras_hub.site import AdapterBlock, joined_mask
 
 
@@ -91,6 +92,7 @@ _DISTILBERT = Family(
         "output": "ffn.lin2", "ffn_norm": "output_layer_norm",
     },
     block_name=lambda backbone: [f"transformer.layer.{index}" for index in range(backbone.num_layers)],
+    reads_epsilon=False,
     choice_arguments=lambda config, backbone: {
         "dropout": config.get("seq_classif_dropout", 0.2), "activation": "relu",
     },
@@ -220,7 +222,7 @@ _ALBERT = Family(
 )  # fmt: skip
 
 
-# ELECTRA (Clark et al., 2020), for which KerasHub has no heads
+# ELECTRA (Clark et al., 2020), for which KerasHub has a backbone alone
 
 
 def _electra_arguments(config):
@@ -252,9 +254,12 @@ _ELECTRA = _Electra(
     model_type="electra",
     backbone=keras_hub.models.ElectraBackbone,
     arguments=_electra_arguments,
-    tasks={},
+    tasks={"classification": FirstTokenClassifier},
     prefix_name="electra",
-    heads={"multiple-choice": {"pooled_dense": "sequence_summary.summary", "output_dense": "classifier"}},
+    heads={
+        "classification": {"pooled_dense": "classifier.dense", "output_dense": "classifier.out_proj"},
+        "multiple-choice": {"pooled_dense": "sequence_summary.summary", "output_dense": "classifier"},
+    },
     embeddings=BERT_EMBEDDINGS,
     choice_arguments=_electra_choice_arguments,
 )

@@ -111,7 +111,7 @@ class Family:
         backbone: KerasHub's backbone class.
         arguments: function from the dict of a `config.json` to the arguments of that class; it raises InputError for
             a setting that the class cannot compute.
-        tasks: dict from the name of a head, as in `load_backbone`, to KerasHub's own class of a model with it.
+        tasks: dict from the name of a head, as in `load_backbone`, to the family's own class of a model with it.
         heads: dict from the name of a head to a dict from the names of its layers to PyTorch's, where these are not the
             usual ones; those of masked words as in `masked_words_part`.
         embeddings: dict from the backbone's attributes to PyTorch's names.
@@ -123,6 +123,7 @@ class Family:
         tokenizer: str, a key of `text.loading`.
         first_position: int, the first row of the positions that a text has.
         epsilon: float, of the LayerNorms where `config.json` has none.
+        reads_epsilon: bool, whether transformers looks for it there.
         masked_words_activation: function from the dict of a `config.json` to transformers' name of the activation in
             the head of masked words.
         head_arguments: as of the function `head_arguments`; it raises InputError as `arguments` does.
@@ -144,11 +145,16 @@ class Family:
     tokenizer: str = "wordpiece"
     first_position: int = 0
     epsilon: float = 1e-12
+    reads_epsilon: bool = True
     masked_words_activation: Callable = activation_named
     head_arguments: Callable = head_arguments
     choice_arguments: Callable = lambda config, backbone: {"dropout": backbone.dropout}
     prepare: Callable = lambda backbone, config: None
     autograph = False
+
+    def epsilon_of(self, config):
+        """That of the LayerNorms, from the dict of a `config.json`."""
+        return config.get("layer_norm_eps", self.epsilon) if self.reads_epsilon else self.epsilon
 
     def prefix(self, model):
         """As of the first door's `Family`."""

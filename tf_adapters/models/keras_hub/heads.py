@@ -1,4 +1,5 @@
-"""Heads that KerasHub has not: a label for each token, the span of an answer, and the right one of several choices."""
+"""Heads that KerasHub has not: a label for each token, the span of an answer, the right one of several choices, and
+ELECTRA's labels of a text."""
 
 import keras
 from keras import ops
@@ -105,6 +106,33 @@ class SpanClassifier(OnTokens):
     @staticmethod
     def outputs_of(logits):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+@keras.saving.register_keras_serializable("tf_adapters")
+class FirstTokenClassifier(HeadModel):
+    """Labels of a text: dropout, a dense layer with GELU on the first token, dropout and a dense layer. Answers logits,
+    float32 `(batch, classes)`.
+
+    Args: as of `OnTokens`.
+
+    Reference: Clark et al. 2020, whose checkpoints have it.
+    """
+
+    head = "classification"
+
+    def __init__(self, backbone, num_classes, dropout=0.0, **settings):
+        begin = {"kernel_initializer": keras.initializers.TruncatedNormal(stddev=0.02)}
+        pooled = keras.layers.Dense(
+            backbone.hidden_dim, activation=keras3.activation("gelu"), dtype=backbone.dtype_policy, name="pooled_dense",
+            **begin,
+        )  # fmt: skip
+        dense = keras.layers.Dense(num_classes, name="output_dense", dtype="float32", **begin)
+        first = keras.layers.Dropout(dropout, name="pooled_dropout")(states_of(backbone(backbone.input))[:, 0])
+        super().__init__(
+            backbone, backbone.input, dense(keras.layers.Dropout(dropout, name="dropout")(pooled(first))),
+            {"pooled_dense": pooled, "output_dense": dense}, {"num_classes": num_classes, "dropout": dropout},
+            **settings,
+        )  # fmt: skip
 
 
 @keras.saving.register_keras_serializable("tf_adapters")

@@ -15,7 +15,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.heads import check_head
-from tf_adapters.models.keras_hub import door
+from tf_adapters.models.keras_hub import door, presets
 from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
 from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
@@ -88,7 +88,7 @@ def _follow(backbone, family, config):
     Raises:
         ValueError: an activation that is unknown.
     """
-    function, epsilon = _activation_of(config), config.get("layer_norm_eps", family.epsilon)
+    function, epsilon = _activation_of(config), family.epsilon_of(config)
     for layer in layers_of(backbone):
         if type(layer) is keras_hub.layers.PositionEmbedding:
             layer.__class__ = OpenPositions
@@ -107,7 +107,7 @@ def _follow(backbone, family, config):
 def _follow_in_head(model, family, config):
     """Let a fresh task model of masked words compute what a checkpoint means; arguments as of `_follow`."""
     masked_words_part(model, "dense").activation = _activation_of(config, family.masked_words_activation)
-    masked_words_part(model, "norm").epsilon = config.get("layer_norm_eps", family.epsilon)
+    masked_words_part(model, "norm").epsilon = family.epsilon_of(config)
     model._tf_adapters_checkpoint = dict(config)
     model.__class__ = _of_checkpoint(type(model))
 
@@ -128,7 +128,7 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
     (`docs/keras-hub.md`). Here hidden states are those of transformers' TensorFlow models within 1e-5.
 
     Args:
-        source: as of `tf_adapters.load_backbone`; not the hub.
+        source: as of `tf_adapters.load_backbone`; not the hub, but a preset of KerasHub (`presets`).
         head: `"classification"`, `"token-classification"`, `"question-answering"`, `"multiple-choice"`, `"masked-lm"`
             or `"none"`, which is the backbone.
         num_labels, labels: as of `tf_adapters.load_backbone`.
@@ -137,32 +137,42 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
     Returns: a KerasHub task model or backbone.
     """
     check_head(num_labels, labels, head, 1)
+    number = num_labels if labels is None else len(labels)
     directory = find_here(source)
-    if directory is None:
-        raise InputError("{source} is no directory here: fetch the model first, and give its directory.", source=source)
-    config = read_json(directory / "config.json")
+    config = presets.described(source) if directory is None else read_json(directory / "config.json")
+    if presets.is_preset(config):
+        place = str(directory or source)
+        model, pretrained, missing = presets.load(place, config, head, number, dtype)
+        state = _finish(model, labels, source, pretrained, missing)
+        state.tokenizer = functools.partial(presets.tokenizer_of, place)
+        return model
     model_type = config.get("model_type")
     if model_type not in FAMILIES:
         raise InputError(
             f"{{model_type}} has no backbone of this door: it has {', '.join(sorted(FAMILIES))}.", model_type=model_type
         )
     family = FAMILIES[model_type]
-    known = [*family.tasks, *HEADS, "none"]
-    if head not in known:
-        raise InputError(f"{{head}}: {model_type} of this door has {', '.join(map(repr, known))}.", head=head)
-    model = _build(family, config, head, num_labels if labels is None else len(labels), dtype, directory)
+    presets.check_head_of(family, head)
+    model = _build(family, config, head, number, dtype, directory)
     lacks_pooler, found = _read_weights(model, family, directory)
+    pretrained = all(id(variable) in found for variable in state_of(model).head_variables(model))
+    missing = [family.pooler(model)] if lacks_pooler and family.reads_pooler(model) else []
+    _finish(model, labels, source, pretrained, missing).directory = str(directory)
+    return model
+
+
+def _finish(model, labels, source, pretrained_head, missing):
+    """The state of a loaded model, which knows its label names, its source, and what pretraining did not train."""
     if labels is not None:
         about = door.config_of(model)
         about.id2label = dict(enumerate(labels))
         about.label2id = {label: index for index, label in enumerate(labels)}
     state = state_of(model)
-    state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
-    state.source, state.directory = str(source), str(directory)
-    if lacks_pooler and family.reads_pooler(model):
-        state.newly_initialized = [family.pooler(model)]
+    state.pretrained_head, state.source = pretrained_head, str(source)
+    if missing:
+        state.newly_initialized = missing
     door.keep_float32(model, state)
-    return model
+    return state
 
 
 def _build(family, config, head, num_labels, dtype, directory):

@@ -25,6 +25,8 @@ def read_config(directory):
     if not path.exists():
         raise InputError(f"{directory} holds no config.json, so it is no transformers model.")
     values = read_json(path)
+    if "registered_name" in values:
+        raise InputError(f"{directory} is a preset of KerasHub, which goes through {{door}} alone.", door="keras-hub")
     if "model_type" not in values:
         raise InputError(f"{path} has no model_type, so it is no transformers model configuration.")
     family = get_family(values["model_type"])

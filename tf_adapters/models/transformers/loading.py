@@ -164,6 +164,10 @@ def _fetch(source, revision, config_only):
     from transformers.utils import cached_file
 
     given = source
+    if "://" in source:
+        raise InputError(
+            "{source} names a preset of KerasHub, which goes through {door} alone.", source=source, door="keras-hub"
+        )
     if "@" in source:
         source, _, pinned = source.partition("@")
         if revision not in (None, pinned):
@@ -184,9 +188,10 @@ def _fetch(source, revision, config_only):
             file_on_hub(source, name, revision)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), and the hub gave: "
-            f"{str(error).splitlines()[0]}",
+            f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), presets of KerasHub go "
+            f"through {{door}}, and the hub gave: {str(error).splitlines()[0]}",
             source=given,
+            door="keras-hub",
         ) from None
     return pathlib.Path(config).parent
 
