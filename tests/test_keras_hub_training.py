@@ -442,7 +442,6 @@ def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, cli):
         (["--door", "keras-hub", "--backend", "jax", "--fast"], "--fast is of --backend tensorflow, and not of jax"),
         (["--door", "keras-hub", "--cache-frozen"], "--cache-frozen is for --door transformers"),
         (["--door", "keras-hub", "--strategy", "mirrored"], "--strategy mirrored is of --door transformers"),
-        (["export", "a", "--adapters", "--door", "keras-hub"], "--adapters is of --door transformers, which takes"),
         (["export", "a", "--door", "keras-hub", "--backend", "jax"], "Keras is on jax: give --backend tensorflow"),
     ],
 )

@@ -85,23 +85,20 @@ def export(
     film.onnx`; with `--adapters` of many tasks, which a request names by their numbers; with `--quantize int8` in eight
     bits, and `--check FILE` says of any export what it scores on labelled rows beside the model.
 
-    Where KerasHub is installed in place of transformers, `--door keras-hub` writes the same, but for many tasks in one
-    model and `--quantize`.
+    Where KerasHub is installed in place of transformers, `--door keras-hub` writes the same.
 
     In Python: `tf.saved_model.load("serving/film/1").signatures["serving_default"](text=tf.constant(["a quiet
     film"]))`, after `import tensorflow_text`.
     """
     _check_options(format, adapters, storage, adapter_storage, quantize, check, len(directories))
-    door = where.choose(writes_graphs=not adapters)
-    if adapters and door != "transformers":
-        raise InputError("--adapters is of --door transformers, which takes directories of both: give that.")
+    door = where.choose(writes_graphs=True)
     check_writable(output)
     if format == "saved-model":
         check_version_directory(output)
     else:
         check_export_file(output, format)
     if adapters:
-        _export_bank(directories, output, format, storage, adapter_storage, model)
+        _export_bank(directories, output, format, storage, adapter_storage, model, door)
         return
     directory = local(directories[0])
     rows = _rows_to_check(directory, check, quantize, data_dir, door)
@@ -204,15 +201,15 @@ def _say_check(console, scorer, settings, named_rows, output, format):
         console.print(f"It loses more than {100 * LOST:g} points: do not use it without another thought.")
 
 
-def _export_bank(directories, output, format, storage, adapter_storage, model):
+def _export_bank(directories, output, format, storage, adapter_storage, model, door):
     named = named_directories(directories)
     source = encoder_source(named, model)
     console = terminal()
-    start(console)
+    start(console, door=door)
     from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export import export_bank
 
-    bank = load_bank(named, source, console, storage=adapter_storage)
+    bank = load_bank(named, source, console, storage=adapter_storage, door=door)
     if format != "saved-model":
         with console.status("Converting and writing ..."):
             export_file(bank, output, format=format)

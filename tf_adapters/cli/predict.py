@@ -93,7 +93,7 @@ def predict(
         check_new_file(output, overwrite=overwrite)
     door = where.choose(scoring.fast)
     one = len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir())
-    named = {"": local(directories[0])} if one else _several(directories, scoring, door)
+    named = {"": local(directories[0])} if one else _several(directories, scoring)
     settings = {name: read_settings(path) for name, path in named.items()}
     kind = task_of(settings[""])[0] if one else "classification"
     source = scoring.model if one else encoder_source(named, scoring.model)
@@ -158,10 +158,9 @@ def _write_jsonl(file, chunks):
         file.flush()
 
 
-def _several(directories, scoring, door):
+def _several(directories, scoring):
     """Several directories by their names."""
     of_one = ["--fast"] if scoring.fast else []
-    of_one += [f"--door {door}"] if door != "transformers" else []
     of_one += [f"--precision {scoring.precision}"] if scoring.precision != "float32" else []
     for word in of_one:
         raise InputError(f"{word} is for one directory: leave it out, or predict the directories one after the other.")
@@ -212,7 +211,7 @@ def _label_by_several(console, named, settings, source, scoring, door):
     from tf_adapters.kinds import get_kind
     from tf_adapters.serving.bank import BankScorer
 
-    scorer = BankScorer(load_bank(named, source, console), batch_size=scoring.batch_size)
+    scorer = BankScorer(load_bank(named, source, console, door=door), batch_size=scoring.batch_size)
     tasks = {name: task_of(of_task) for name, of_task in settings.items()}
 
     def label(rows, progress):

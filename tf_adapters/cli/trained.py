@@ -114,13 +114,13 @@ def load_scorer(directory, source, console, **about):
         return load_pipeline(directory, backbone=source, **about)
 
 
-def load_bank(named, source, console, *, storage="float32"):
-    """An `AdapterBank` of the named directories, with its progress shown."""
+def load_bank(named, source, console, **about):
+    """An `AdapterBank` of the named directories, with its progress shown; `about` as of it."""
     from tf_adapters.cli.progress import counting
     from tf_adapters.serving.bank import AdapterBank
 
     with console.status("Loading the encoder ..."):
-        bank = AdapterBank(source, storage=storage)
+        bank = AdapterBank(source, **about)
     with counting(console, "loading", total=len(named), unit="adapters") as advance:
         for name, path in named.items():
             bank.add(name, path)

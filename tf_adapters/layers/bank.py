@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import INNER_NORM_EPSILON
-from tf_adapters.layers.ops import keras2
 
 
 class RowStore:
@@ -137,6 +136,7 @@ class MethodPool(_Pool):
 
     Args:
         size: tuple, as of `size_of`.
+        ops: module of `layers.ops`, whose activations are computed; a subclass takes it.
         shapes: dict from a name to the shape of what a row has of it. Row 0 is zero.
         dtype: of the stored weights.
 
@@ -178,10 +178,10 @@ class AdapterPool(MethodPool):
     Reference: Houlsby et al. 2019, sections 2.1 and 3.6.
     """
 
-    def __init__(self, size, *, dtype="float32"):
+    def __init__(self, size, ops, *, dtype="float32"):
         _, _, activation, self.insertion, self.layers, self.inner_norm, self.interaction = size
         super().__init__(size, self._shapes(*size), dtype=dtype)
-        self._activation_function = keras2.activation(activation)
+        self._activation_function = ops.activation(activation)
 
     @staticmethod
     def _shapes(hidden_size, m, activation, insertion, layers, inner_norm, interaction):
@@ -233,7 +233,7 @@ class LoraPool(MethodPool):
     Reference: Hu et al. 2022, section 4.1.
     """
 
-    def __init__(self, size, *, dtype="float32"):
+    def __init__(self, size, ops, *, dtype="float32"):
         super().__init__(size, self._shapes(*size), dtype=dtype)
 
     @classmethod
@@ -295,7 +295,7 @@ class ScalePool(MethodPool):
 
     elementwise = True
 
-    def __init__(self, size, *, dtype="float32"):
+    def __init__(self, size, ops, *, dtype="float32"):
         super().__init__(size, {"excess": size[:1]}, dtype=dtype)
         self.side = size[1]
 
@@ -335,12 +335,11 @@ class HeadPool(_Pool):
         hidden_size: int.
         width: int, the most outputs that a head of this pool has.
         layers: 1 or 2.
-        activation: str, a name of Keras.
+        activation: function between the layers.
     """
 
-    def __init__(self, hidden_size, width, layers, activation="tanh"):
-        self.width, self.layers = width, layers
-        self._activation_function = keras2.activation(activation)
+    def __init__(self, hidden_size, width, layers, activation=tf.tanh):
+        self.width, self.layers, self._activation_function = width, layers, activation
         shapes = [(hidden_size, hidden_size), (hidden_size,)] * (layers - 1) + [(hidden_size, width), (width,)]
         name = f"heads_{layers}_{width}"
         self.table = RowTable(

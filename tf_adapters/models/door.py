@@ -39,6 +39,7 @@ that is done with models of its Keras. It has
     compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
     plain(model)                            a context in which graphs of the model are traced for other programs, which
                                             may have no XLA
+    as_matrices(model)                      the same, in which every product with a kernel is one of two matrices
     layers_of(layer)                        a layer and all layers in it
     logits_of_rows(model, inputs)           as of `models.transformers.heads`, in a graph of the door's Keras
     forward(model, *, jit_compile=False)    a function from a tokenizer's padded tensors to float32 logits in NumPy

@@ -4,18 +4,17 @@ import contextlib
 import dataclasses
 import threading
 import warnings
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from tf_adapters._keras import keras
-from tf_adapters._types import PathLike
+from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
+from tf_adapters.models.loading import load_backbone
+from tf_adapters.models.routing import routing_of
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.loading import load_backbone
-from tf_adapters.models.transformers.routing import make_routable
 from tf_adapters.models.weight_files import check_finite
 from tf_adapters.serving.bank_graph import BankedTask, BankGraph, BankTasks, Rows
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
@@ -23,7 +22,7 @@ from tf_adapters.text.batching import padding_multiple, sorted_batches
 from tf_adapters.text.tokenizer import INPUTS, Tokenizer
 
 
-class AdapterBank(keras.Model):
+class AdapterBank:
     """A pretrained encoder with many tasks' adapters, LayerNorms and heads, chosen per row of a batch.
 
     What methods train is kept once each, in one pool for each method and size, and heads in one for each size (a power
@@ -36,6 +35,7 @@ class AdapterBank(keras.Model):
 
     Args:
         backbone: source of the encoder, as in `load_backbone`.
+        door: as in `load_backbone`. Adapters that were trained through either go into it.
         storage: str, how adapters are kept: `"float32"`, or `"bfloat16"` or `"float16"` in half the space, cast for
             each batch; results then differ by their rounding. LayerNorms and heads stay float32.
 
@@ -63,22 +63,25 @@ class AdapterBank(keras.Model):
     # Set in `_become` alone.
     _now: BankTasks
 
-    def __init__(self, backbone: Union[keras.Model, PathLike], *, storage: str = "float32") -> None:
-        super().__init__(name="adapter_bank")
+    def __init__(self, backbone: PathLike, *, storage: str = "float32", door: Optional[str] = None) -> None:
         if storage not in ("float32", "bfloat16", "float16"):
             raise InputError("{storage} is unknown: use 'float32', 'bfloat16' or 'float16'.", storage=storage)
         self.storage = storage
         with warnings.catch_warnings():
             # What a head needs of a pooler is in its directory.
             warnings.filterwarnings("ignore", message=".*no pooler weights")
-            self.backbone = load_backbone(backbone, head="none")
-        make_routable(state_of(self.backbone).family, self.backbone)
-        # Each batch of `predict` is a call, and its graph is the bank's.
-        self.run_eagerly = True
+            self.backbone: Model = load_backbone(backbone, head="none", door=door)
+        backend = state_of(self.backbone).door.backend()
+        if backend != "tensorflow":
+            raise InputError(
+                f"A bank answers by graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow (on "
+                "the command line --backend tensorflow), which reads what any other trained."
+            )
+        routing_of(self.backbone).make_routable(state_of(self.backbone).family, self.backbone)
         self._encoder = Encoder.of(self.backbone)
         self._lock = threading.RLock()
         pooler = [
-            RowStore(variable[tf.newaxis], name=name)
+            RowStore(tf.convert_to_tensor(variable)[tf.newaxis], name=name)
             for name, variable in zip(("pooler_kernel", "pooler_bias"), self._encoder.pooler)
         ]
         norms = self._encoder.stacked(self._encoder.norms)
@@ -148,7 +151,7 @@ class AdapterBank(keras.Model):
             self._become({other: task for other, task in self.tasks.items() if other != name}, self._now.graph)
             return self
 
-    def call(self, inputs, training=False):
+    def __call__(self, inputs):
         missing = {"task", "input_ids"} - set(inputs)
         if missing:
             raise InputError(
@@ -168,11 +171,6 @@ class AdapterBank(keras.Model):
         task, ids = _task_and_ids(inputs, now.graph)
         specs = [dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32)), tf.TensorSpec([None], tf.string)]
         return self._run(now, "answer_tokens", specs, ids, task)
-
-    def predict(self, *arguments, **options):
-        """As of every Keras model; changes of the bank wait until it is done."""
-        with self._lock:
-            return super().predict(*arguments, **options)
 
     def answer(self, text: Any, task: Any, text_pair: Any = None) -> Dict[str, tf.Tensor]:
         """Answer texts, each by the task of its row.
@@ -242,8 +240,8 @@ class AdapterBank(keras.Model):
     # Changes
 
     def _become(self, tasks, graph):
-        """All that a change changes; a call reads it once. Keras would take the attribute away before it sets it."""
-        vars(self)["_now"] = BankTasks(tasks, graph)
+        """All that a change changes; a call reads it once."""
+        self._now = BankTasks(tasks, graph)
 
     def _put(self, name, directory, new):
         if not isinstance(name, str) or not name or not is_encodable(name):
@@ -266,10 +264,10 @@ class AdapterBank(keras.Model):
 
     def _stored(self, parts, graph):
         """Put parts into free rows; returns the `BankedTask`, to which no name leads yet."""
-        rows, pools, sites, hidden = {}, {}, {}, self.backbone.config.hidden_size
+        rows, pools, sites, encoder = {}, {}, {}, self._encoder
         for kind, size in dict.fromkeys(adapter[:2] for adapter in parts.adapters.values()):
             known = [pool for pool in graph.pools if type(pool) is kind and pool.size == size]
-            pool = known[0] if known else kind(size, dtype=self.storage)
+            pool = known[0] if known else kind(size, encoder.ops, dtype=self.storage)
             mine = {key: row for key, (*of, row) in parts.adapters.items() if of == [kind, size]}
             rows[pool] = Rows(pool.table, pool.put(list(mine.values())))
             adapters, sites[pool] = list(mine), np.full(len(graph.sites), -1)
@@ -283,7 +281,7 @@ class AdapterBank(keras.Model):
         # A power of two, so that tasks of like sizes have one pool.
         size = len(parts.classifier) // 2, 1 << (parts.outputs - 1).bit_length()
         known = [heads for heads in graph.heads if (heads.layers, heads.width) == size]
-        heads = known[0] if known else HeadPool(hidden, size[1], size[0], self._encoder.head_activation)
+        heads = known[0] if known else HeadPool(encoder.hidden_size, size[1], size[0], encoder.head_activation)
         rows["head"] = Rows(heads.table, heads.put(parts.classifier))
         labels = () if parts.kind == "regression" else parts.labels
         value_range = None if parts.value_range is None else tuple(parts.value_range)

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tf_adapters.errors import InputError
 from tf_adapters.kinds.kind import NOT_FINITE, NOT_UTF8
 from tf_adapters.layers.bank import HeadPool, RowTable
+from tf_adapters.models.routing import PLACES, Routes, routing_of, sites_of
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.routing import PLACES, Routes, encode, sites_of
 from tf_adapters.tasks.labels import KINDS
 from tf_adapters.text.tokenizer import is_utf8, no_autograph
 
@@ -101,8 +101,8 @@ class BankGraph:
     @property
     def sites(self):
         """Dict from `(block, place)` to the number of a site."""
-        depth = state_of(self.backbone).family.depth(self.backbone.config)
-        return {site: number for number, site in enumerate(sites_of(depth))}
+        blocks = state_of(self.backbone).family.blocks(self.backbone)
+        return {site: number for number, site in enumerate(sites_of(len(blocks)))}
 
     def run(self, name, signature, *arguments):
         """What a method says in a graph, which is kept.
@@ -238,7 +238,8 @@ class BankGraph:
         places = frozenset(place for place, _ in self.stands)
         routes = Routes(*map(no_autograph, (change, before, norm)), places=places)
         with self.lock:
-            hidden = encode(state_of(self.backbone).family, self.backbone, inputs, routes)
+            state = state_of(self.backbone)
+            hidden = routing_of(self.backbone).encode(state.family, self.backbone, inputs, routes)
         return hidden, self._pooled(hidden[:, 0], columns)
 
     def _pooled(self, first, columns):

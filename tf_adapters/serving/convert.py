@@ -4,6 +4,7 @@ model."""
 import copy
 import dataclasses
 import json
+import math
 import re
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.models.door import only_first_door, only_on_tensorflow
+from tf_adapters.models.door import only_on_tensorflow
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing
@@ -69,8 +70,6 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
         content = _of_bank(model, format, quantize)
     else:
         only_on_tensorflow(model, "export_file")
-        if quantize != "none":
-            only_first_door(model, f"quantize={quantize!r}")
         content = _of_model(model, format, text, task, quantize)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
@@ -104,7 +103,7 @@ def _of_model(model, format, text, task, quantize):
         "text": json.dumps(None if text is None else text.settings()),
         "backbone_sha256": state.digest(model),
     }
-    with merged(model):
+    with merged(model), state.door.as_matrices(model):
         kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler(model)]
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
 
@@ -121,7 +120,7 @@ def _pooler(model):
 def _of_bank(bank, format, quantize):
     if not bank.tasks:
         raise InputError("{model} is an empty bank: add(name, directory) a task first.", model=bank)
-    size = bank.nbytes + sum(weight.shape.num_elements() * weight.dtype.size for weight in bank.backbone.weights)
+    size = bank.nbytes + sum(4 * math.prod(weight.shape) for weight in bank.backbone.weights)
     if size > _MOST_BYTES:
         raise InputError(
             f"The bank and its encoder take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks, or "

@@ -9,9 +9,8 @@ from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import POOLS
 from tf_adapters.methods import config_from_dict
+from tf_adapters.models.routing import norm_layers
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.names import pytorch_name
-from tf_adapters.models.transformers.routing import norm_layers
 from tf_adapters.saving.directory import check_computes, read_adapter
 from tf_adapters.tasks.labels import KINDS
 from tf_adapters.text.loading import load_tokenizer
@@ -24,16 +23,21 @@ class Encoder:
     Attributes:
         model: a plain model without a head.
         family: its `Family`.
+        ops: module of `layers.ops`.
         digest, source: of the encoder's weights, as adapter directories have them.
         hidden_size, depth: ints.
         norm_names: list of str, the keys of its LayerNorms in a directory.
         norms: list of float32 arrays `(2, units)`, gamma and beta of each.
         pooler: list of kernel and bias of the pooler that the classifier stands on, variables; empty where it has none.
+        pooler_names: list of str, the keys of these in a directory.
+        row_places: those of `config.DENSE_PLACES` whose layers read the rows of a batch and nothing else.
+        head_activation: function between the dense layers of the head.
         computes: dict of what it computes beside its weights; see `models.door`.
     """
 
     model: object
     family: object
+    ops: object
     digest: str
     source: str
     hidden_size: int
@@ -41,31 +45,37 @@ class Encoder:
     norm_names: list
     norms: list
     pooler: list
+    pooler_names: list
+    row_places: tuple
+    head_activation: object
     computes: dict
 
     @classmethod
     def of(cls, model):
         """The facts of a plain model without a head."""
-        state, family, config = state_of(model), state_of(model).family, model.config
+        state, family = state_of(model), state_of(model).family
+        config, array, ops = state.door.config_of(model), state.door.array, state.door.ops
         if state.changed(model):
             raise InputError(
                 "The encoder was changed since it was loaded, and adapters were trained on it as it was: load it again."
             )
         norms, origin = norm_layers(family, model), state.origin(model)
+        pooler = list(family.pooler(model).weights) if family.pooled_classifier else []
+        read = [norm.gamma for norm in norms] + pooler
+        saved = state.door.named_weights(model, read)
+        saved = {id(variable): name.removeprefix(f"{family.prefix(model)}.") for name, (variable, _) in saved.items()}
         return cls(
-            model=model, family=family, source=state.source, hidden_size=config.hidden_size,
+            model=model, family=family, ops=ops, source=state.source, hidden_size=config.hidden_size,
             digest=origin.digest if family.pooled_classifier else origin.digest_without_pooler,
-            depth=family.depth(config),
-            norm_names=[_saved_name(model, "backbone", norm.gamma).rpartition(".")[0] for norm in norms],
-            norms=[np.stack([norm.gamma.numpy(), norm.beta.numpy()]) for norm in norms],
-            pooler=list(family.pooler(model).weights) if family.pooled_classifier else [],
+            depth=len(family.blocks(model)),
+            norm_names=[f"backbone.{saved[id(norm.gamma)].rpartition('.')[0]}" for norm in norms],
+            norms=[np.stack([array(norm.gamma), array(norm.beta)]) for norm in norms],
+            pooler=pooler,
+            pooler_names=[f"head.{saved[id(variable)]}" for variable in pooler],
+            row_places=family.row_places(config),
+            head_activation=ops.activation(one_name(family.head_activation(config))),
             computes=state.door.computes(model),
         )  # fmt: skip
-
-    @property
-    def head_activation(self):
-        """Name of the activation between the dense layers of the head."""
-        return one_name(self.family.head_activation(self.model.config))
 
     def stacked(self, norms):
         """Such a list as `norms` in one array, zeros behind the units of the narrower ones."""
@@ -163,7 +173,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         if key in adapters:
             continue
         dense, pool = encoder.dense(block, place), POOLS[config.method]
-        if dense is not None and place not in encoder.family.row_places(encoder.model.config):
+        if dense is not None and place not in encoder.row_places:
             raise InputError(
                 f"{directory} changes the dense layer {place!r}, which in a {encoder.family.model_type} encoder also "
                 "reads the embeddings of distances, and all rows of a batch share those: export it by itself."
@@ -181,7 +191,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         norms = encoder.stacked(norms)
     pooler = None
     if head["pooler"] and encoder.pooler:
-        kernel, bias = (_saved_name(encoder.model, "head", variable) for variable in encoder.pooler)
+        kernel, bias = encoder.pooler_names
         pooler = take(kernel, (hidden, hidden), True), take(bias, (hidden,))
     outputs = head["num_labels"]
     layers = encoder.family.classifier
@@ -223,9 +233,3 @@ def is_encodable(text):
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _saved_name(model, part, variable):
-    """The key that an adapter directory has for a weight of the encoder, which is `part`, "backbone" or "head"."""
-    name, _ = pytorch_name(variable.name, variable.shape)
-    return f"{part}." + name.removeprefix(model.base_model_prefix + ".")

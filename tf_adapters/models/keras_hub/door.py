@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import math
 
 import keras
 import numpy as np
@@ -29,7 +30,7 @@ from tf_adapters.models.keras_hub.heads import HEADS, states_of
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
 from tf_adapters.models.state import mark_of, state_of
 from tf_adapters.models.storage import check_frozen, is_cast
-from tf_adapters.models.transaction import transaction
+from tf_adapters.models.transaction import replaced, transaction
 
 __all__ = ["Acting", "RandomDrop", "family_of", "layers_of", "ops"]
 
@@ -435,6 +436,23 @@ def plain(model):
     # Servers need no compiler then, and LiteRT no operations of TensorFlow.
     fast = any(mark.fast for mark in map(mark_of, model.weights) if mark is not None)
     return _fast().plain() if fast else contextlib.nullcontext()
+
+
+def as_matrices(model):
+    layers = layers_of(model) + [
+        site.merged for site in state_of(model).sites.values() if getattr(site, "merged", None)
+    ]
+    heads = [layer for layer in layers if type(layer) is keras.layers.EinsumDense and layer.quantization_mode is None]
+    return replaced([(layer, "call", functools.partial(_product, layer)) for layer in heads])
+
+
+def _product(layer, inputs, training=None):
+    """What a dense layer with an axis of heads, on one side, computes, by one product of matrices."""
+    kernel, bias = keras.ops.convert_to_tensor(layer.kernel), keras.ops.convert_to_tensor(layer.bias)
+    matrix = keras.ops.reshape(kernel, (-1, math.prod(bias.shape)))
+    # A bias right behind a product of integers ONNX Runtime 1.32 fuses with it, and adds something else.
+    outputs = keras.ops.reshape(inputs, (-1, matrix.shape[0])) @ matrix
+    return keras.ops.reshape(outputs, (-1, keras.ops.shape(inputs)[1], *bias.shape)) + bias
 
 
 @contextlib.contextmanager

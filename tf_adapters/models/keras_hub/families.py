@@ -6,6 +6,7 @@ from keras import ops
 
 from tf_adapters._keras3_internals import disentangled_encoder, part, unlocked
 from tf_adapters.activations import one_name
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.keras_hub.family import (
     BERT_BLOCK,
@@ -50,6 +51,7 @@ _BERT = Family(
     tasks=kerashub_tasks("Bert"),
     prefix_name="bert",
     pooler_name="pooler.dense",
+    pooled_classifier=True,
 )
 
 
@@ -93,6 +95,7 @@ _DISTILBERT = Family(
     },
     block_name=lambda backbone: [f"transformer.layer.{index}" for index in range(backbone.num_layers)],
     reads_epsilon=False,
+    head_activation=lambda config: "relu",
     choice_arguments=lambda config, backbone: {
         "dropout": config.get("seq_classif_dropout", 0.2), "activation": "relu",
     },
@@ -218,6 +221,7 @@ _ALBERT = Family(
         "masked-lm": {"dense": "predictions.dense", "norm": "predictions.LayerNorm", "bias": "predictions.decoder"}
     },
     pooler_name="pooler",
+    pooled_classifier=True,
     tokenizer="albert-sentencepiece",
 )  # fmt: skip
 
@@ -261,6 +265,7 @@ _ELECTRA = _Electra(
         "multiple-choice": {"pooled_dense": "sequence_summary.summary", "output_dense": "classifier"},
     },
     embeddings=BERT_EMBEDDINGS,
+    head_activation=lambda config: "gelu",
     choice_arguments=_electra_choice_arguments,
 )
 
@@ -359,6 +364,9 @@ _DEBERTA_V2 = Family(
     block_class=AdapterDisentangledEncoder,
     tokenizer="deberta-v2-sentencepiece",
     epsilon=_DEBERTA_EPSILON,
+    head_activation=lambda config: "gelu",
+    # Queries and keys are made of the embeddings of distances too, which all rows share.
+    row_places=lambda config: [place for place in DENSE_PLACES if place not in ("query", "key")],
     head_arguments=_deberta_head_arguments,
     choice_arguments=_deberta_choice_arguments,
     prepare=_prepare_deberta,

@@ -9,6 +9,7 @@ import keras_hub
 
 from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
 from tf_adapters.activations import NAMES, one_name
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.keras_hub.heads import HEADS, HeadModel
 from tf_adapters.models.keras_hub.site import AdapterEncoder
@@ -128,6 +129,7 @@ class Family:
             the head of masked words.
         head_arguments: as of the function `head_arguments`; it raises InputError as `arguments` does.
         choice_arguments: the same of `heads.ChoiceClassifier`.
+        pooled_classifier, head_activation, row_places: as of the first door's `Family`.
         prepare: function of a backbone that was built for a checkpoint, and the dict of its `config.json`.
     """
 
@@ -150,7 +152,15 @@ class Family:
     head_arguments: Callable = head_arguments
     choice_arguments: Callable = lambda config, backbone: {"dropout": backbone.dropout}
     prepare: Callable = lambda backbone, config: None
+    pooled_classifier: bool = False
+    head_activation: Callable = lambda config: "tanh"
+    row_places: Callable = lambda config: DENSE_PLACES
     autograph = False
+
+    @property
+    def classifier(self):
+        """As of the first door's `Family`."""
+        return tuple({**_HEADS, **self.heads}["classification"].values())
 
     def epsilon_of(self, config):
         """That of the LayerNorms, from the dict of a `config.json`."""
