@@ -12,7 +12,8 @@ import tensorflow as tf
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
-from tf_adapters.models.loading import load_backbone
+from tf_adapters.models.door import door_called
+from tf_adapters.models.loading import choose_door, load_backbone
 from tf_adapters.models.routing import routing_of
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import check_finite
@@ -66,17 +67,17 @@ class AdapterBank:
     def __init__(self, backbone: PathLike, *, storage: str = "float32", door: Optional[str] = None) -> None:
         if storage not in ("float32", "bfloat16", "float16"):
             raise InputError("{storage} is unknown: use 'float32', 'bfloat16' or 'float16'.", storage=storage)
-        self.storage = storage
-        with warnings.catch_warnings():
-            # What a head needs of a pooler is in its directory.
-            warnings.filterwarnings("ignore", message=".*no pooler weights")
-            self.backbone: Model = load_backbone(backbone, head="none", door=door)
-        backend = state_of(self.backbone).door.backend()
+        backend = door_called(choose_door(door)).backend()
         if backend != "tensorflow":
             raise InputError(
                 f"A bank answers by graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow (on "
                 "the command line --backend tensorflow), which reads what any other trained."
             )
+        self.storage = storage
+        with warnings.catch_warnings():
+            # What a head needs of a pooler is in its directory.
+            warnings.filterwarnings("ignore", message=".*no pooler weights")
+            self.backbone: Model = load_backbone(backbone, head="none", door=door)
         routing_of(self.backbone).make_routable(state_of(self.backbone).family, self.backbone)
         self._encoder = Encoder.of(self.backbone)
         self._lock = threading.RLock()

@@ -129,7 +129,7 @@ def _of_bank(bank, format, quantize):
     names = state_of(bank.backbone).family.takes(bank.backbone)
     specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
     specs.append(tf.TensorSpec([None], _IDS[format], name="task"))
-    with bank.packed() as tasks:
+    with bank.packed() as tasks, state_of(bank.backbone).door.as_matrices(bank.backbone):
         function = tf.function(
             lambda *inputs: tasks.numbered_logits(_int32((*names, "task"), inputs)), input_signature=specs,
             autograph=False,

@@ -62,6 +62,7 @@ def config_of(model):
             {name: index for index, name in names.items()},
             backbone.token_embedding.input_dim,
             backbone.max_sequence_length + (0 if offset else family_of(model).first_position),
+            getattr(backbone, "_tf_adapters_checkpoint", {}).get("pooler_hidden_act"),
         )
     return config
 
@@ -439,9 +440,9 @@ def plain(model):
 
 
 def as_matrices(model):
-    layers = layers_of(model) + [
-        site.merged for site in state_of(model).sites.values() if getattr(site, "merged", None)
-    ]
+    state = state_of(model)
+    layers = [layer for block in state.family.blocks(model) for layer in layers_of(block)]
+    layers += [site.merged for site in state.sites.values() if getattr(site, "merged", None) is not None]
     heads = [layer for layer in layers if type(layer) is keras.layers.EinsumDense and layer.quantization_mode is None]
     return replaced([(layer, "call", functools.partial(_product, layer)) for layer in heads])
 

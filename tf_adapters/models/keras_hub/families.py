@@ -364,7 +364,7 @@ _DEBERTA_V2 = Family(
     block_class=AdapterDisentangledEncoder,
     tokenizer="deberta-v2-sentencepiece",
     epsilon=_DEBERTA_EPSILON,
-    head_activation=lambda config: "gelu",
+    head_activation=lambda config: config.pooler_hidden_act or "gelu",
     # Queries and keys are made of the embeddings of distances too, which all rows share.
     row_places=lambda config: [place for place in DENSE_PLACES if place not in ("query", "key")],
     head_arguments=_deberta_head_arguments,

@@ -90,6 +90,7 @@ class EncoderConfig:
 
     Attributes:
         id2label, label2id: dicts, label names by index and back; KerasHub's models have none of their own.
+        pooler_hidden_act: what a checkpoint of DeBERTa says of its head, or None.
     """
 
     model_type: str
@@ -101,6 +102,7 @@ class EncoderConfig:
     label2id: Dict[str, int]
     vocab_size: int
     max_position_embeddings: int
+    pooler_hidden_act: Optional[str] = None
 
 
 @dataclasses.dataclass(frozen=True)

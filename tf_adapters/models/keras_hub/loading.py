@@ -25,7 +25,7 @@ from tf_adapters.paths import find_here
 
 _KEY = "tf_adapters_checkpoint"
 # What of a config.json KerasHub's classes cannot say.
-_SAID = ("model_type", "hidden_act", "activation", "layer_norm_eps", "type_vocab_size")
+_SAID = ("model_type", "hidden_act", "activation", "layer_norm_eps", "type_vocab_size", "pooler_hidden_act")
 
 
 class _AsOwn(type):

@@ -34,6 +34,8 @@ def encode(family, model, inputs, routes):
     # A backbone's graph holds the layer itself.
     embeddings = family.main_layer(model).embeddings_layer_norm
     changes.append((embeddings, "call", norms[id(embeddings)]))
+    if family.pooler(model) is not None:
+        changes.append((family.pooler(model), "call", lambda first, training=None: first))  # each row's own follows
     taken = family.inputs(inputs)
     with replaced(changes):
         return states_of(model({name: taken[name] for name in model.input}, training=False))
