@@ -4,6 +4,7 @@ Who imports it is skipped where KerasHub is not installed. On another backend: `
 """
 
 import functools
+import importlib
 import json
 import pathlib
 import tempfile
@@ -59,8 +60,9 @@ def checkpoint(family):
 
 
 def needs_first():
-    """Skip the test where the first door is not installed."""
+    """Skip the test where the first door is not installed; its operations."""
     pytest.importorskip("tf_keras", reason="needs the first door")
+    return importlib.import_module("tf_adapters.layers.ops.keras2")
 
 
 def first(checkpoint, **settings):

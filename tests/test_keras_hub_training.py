@@ -31,23 +31,18 @@ from tf_adapters.models.keras_hub.door import Called
 from tf_adapters.models.keras_hub.site import RandomDrop
 from tf_adapters.models.state import state_of
 from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.training import step_keras3
 from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.on_keras3 import _seed_dropout
 from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
-from tf_adapters.training.step_keras3 import GradientCheckpointing, TrainingStep
+from tf_adapters.training.step_keras3 import GradientCheckpointing, Mixout, TrainingStep
 
 # Of Keras, about data that are shuffled already.
 pytestmark = pytest.mark.filterwarnings("error:`shuffle=True` was passed:UserWarning")
 
 TEXTS = ["a good film", "a dull and awful plot", "the cast was great fun"]
 SETTINGS = {"epochs": 4, "learning_rate": 3e-3, "batch_size": 30, "checkpoint_seconds": 1.0}
-
-
-def first_ops():
-    needs_first()
-    from tf_adapters.layers.ops import keras2
-
-    return keras2
+FAST = ["fast"] * (BACKEND == "tensorflow")  # whose blocks they are
 
 
 def new_model(encoder, config=None, mode="adapters"):
@@ -110,6 +105,29 @@ def test_a_block_that_is_computed_again_draws_the_same_numbers(family):
     assert not np.array_equal(start, ends[1][len(model.trainable_variables) - 1])
 
 
+@pytest.mark.parametrize("mode", ["full", "adapters", *FAST])
+def test_mixout_lets_an_entry_be_that_of_the_beginning_or_four_times_as_far_from_it(encoder, monkeypatch, mode):
+    model = new_model(encoder, AdapterConfig(4, init_stddev=0.3), mode)
+    _seed_dropout(model, 0, 0.0)
+    mixout, begun = Mixout(model, 0.75, seed=1), {id(each): array(each) for each in model.trainable_variables}
+    for variable in model.trainable_variables:
+        variable.assign(array(variable) + 0.1)
+    differences, step, replaced = [], TrainingStep(Called(model), [mixout]), step_keras3.replaced
+
+    def record(changes):
+        differences.extend(np.ravel(array(value) - begun[id(vars(layer)[name])]) for layer, name, value in changes)
+        return replaced(changes)
+
+    monkeypatch.setattr(step_keras3, "replaced", record)
+    mixed, plain = array(step(inputs(model), training=True)), array(model(inputs(model), training=False))
+    assert len(differences) == {"full": 3 * 6 + 1}.get(mode, 3 * 2 * 2)
+    differences = np.concatenate(differences)
+    # 0.1 / (1 - 0.75) with the probability 1/4.
+    assert np.all(np.isclose(differences, 0, atol=1e-5) | np.isclose(differences, 0.4, atol=1e-5))
+    assert 0.2 < np.mean(differences > 0.2) < 0.3 and np.abs(mixed - plain).max() > 1e-3
+    np.testing.assert_array_equal(array(step(inputs(model), training=False)), plain)
+
+
 @pytest.fixture(scope="module")
 def other_tasks(tmp_path_factory):
     """Tasks of words, of questions and of choices, whose answers follow from one word, by the heads' names."""
@@ -147,8 +165,9 @@ ASKED = {
 
 #: Runs that are killed and go on: what trains, sentences but for those of another kind, and settings.
 RUNS = {
-    **{mode: (mode, {}) for mode in ("adapters", "full", "fast", *ASKED)},
+    **{mode: (mode, {}) for mode in ("adapters", "full", *FAST, *ASKED)},
     "in parts": ("adapters", {"accumulate": 4, "checkpoint_gradients": True}),
+    "mixout": ("adapters", {"mixout": 0.5}),
 }
 
 
@@ -156,8 +175,6 @@ RUNS = {
 @pytest.mark.parametrize("run", nightly_but(["adapters", "token-classification", "in parts"], RUNS))
 def test_what_was_chosen_alone_trains_and_a_killed_run_goes_on_bit_equal(encoder, task, other_tasks, tmp_path, run):
     mode, changes = RUNS[run]
-    if mode == "fast" and BACKEND != "tensorflow":
-        pytest.skip("fast blocks are TensorFlow's")
     settings = {"dropout": 0.1, "weight_decay": 0.01, "clip_norm": 1.0, "epochs": 2, **changes}
     task = other_tasks.get(mode, task)
     model = new_model(encoder, mode=mode)
@@ -178,7 +195,7 @@ SAVING = {
     "words in parts": ("token-classification", {"accumulate": 4}),
     # With the same masks.
     "sentences again": ("adapters", {"checkpoint_gradients": True, "dropout": 0.1}),
-    "fast again": ("fast", {"checkpoint_gradients": True, "dropout": 0.1}),
+    **{f"{mode} again": (mode, {"checkpoint_gradients": True, "dropout": 0.1}) for mode in FAST},
 }
 
 
@@ -186,8 +203,6 @@ SAVING = {
 @pytest.mark.parametrize("what", nightly_but(list(SAVING)[:2], SAVING))
 def test_what_saves_memory_changes_no_result(encoder, task, other_tasks, tmp_path, what):
     mode, changes = SAVING[what]
-    if mode == "fast" and BACKEND != "tensorflow":
-        pytest.skip("fast blocks are TensorFlow's")
     # A great epsilon, for Adam divides a gradient that is next to nothing by its own size.
     usual = {"epochs": 2, "batch_size": 32, "weight_decay": 0.01, "clip_norm": 1.0, "epsilon": 1e-3}
     usual["dropout"] = changes.get("dropout", 0.0)
@@ -213,7 +228,7 @@ def test_words_questions_and_choices_train_and_answer_through_either_door(encode
     result = train(model, task, tmp_path / "a", epochs=3, learning_rate=1e-2)
     losses = [float(line.split(",")[2]) for line in (tmp_path / "a" / "log.csv").read_text().splitlines()[1:]]
     assert losses[-1] < 0.7 * losses[0] and result.steps == 9
-    first_ops()
+    needs_first()
     second, first = (evaluate(tmp_path / "a", task.validation, door=door) for door in ("keras-hub", "transformers"))
     assert second == pytest.approx(first, abs=1e-3) and second == pytest.approx(result.metrics, abs=1e-3)
     answers = [predict(tmp_path / "a", *ASKED[kind], door=door)[0] for door in ("keras-hub", "transformers")]
@@ -236,7 +251,7 @@ def test_a_run_is_not_resumed_by_the_other_door_or_on_another_backend(encoder, t
     file.write_bytes(info.replace(f'\\"backend\\": \\"{BACKEND}'.encode(), f'\\"backend\\": \\"{other}'.encode()))
     with pytest.raises(InputError, match=f"a run with another backend \\('{other}', now '{BACKEND}'\\)"):
         train(new_model(encoder), task, tmp_path / "a", resume=True)
-    first_ops()
+    needs_first()
     file.write_bytes(info)
     model = load_backbone(encoder, labels=["negative", "positive"], door="transformers")
     set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8, dropout=0.1), seed=0))
@@ -262,8 +277,7 @@ def test_a_model_that_was_trained_as_a_whole_goes_into_a_keras_file(encoder, tas
 
 def test_what_the_second_door_does_not_train_is_refused_and_changes_nothing(encoder, task, tmp_path):
     model = new_model(encoder)
-    for name, value in (("mixout", 0.5), ("cache_frozen", True)):
-        is_refused(f"{name}={value} is for door='transformers'", train, model, task, tmp_path / "a", **{name: value})
+    is_refused("cache_frozen=True is for door", train, model, task, tmp_path / "a", cache_frozen=True)
     if BACKEND != "jax":  # where full batches alone train
         parts = {"accumulate": 3, "batch_size": 37}
         words = "accumulate=3: the last step of an epoch has fewer rows than parts, 2"
@@ -347,7 +361,7 @@ def test_losses_are_the_first_doors(case):
     (name, change), (logits, labels) = case, LOGITS_AND_LABELS[case]
     settings = TrainingSettings(epochs=1, learning_rate=1e-3, **CHANGES.get(change, {}))
     kind, logits, rows, values = get_kind(name), logits.astype("float32"), Labelled(labels), []
-    for ops in (first_ops(), keras3):
+    for ops in (needs_first(), keras3):
         losses = kind.losses(settings, rows, ops)
         loss, metric = losses["loss"], losses["metrics"]
         if name == "question-answering":
@@ -367,7 +381,7 @@ def test_losses_are_the_first_doors(case):
 def test_schedule_and_optimizers_are_the_first_doors():
     import tensorflow as tf
 
-    first = first_ops()
+    first = needs_first()
     one, other = (warmup_linear_decay(ops)(1e-3, 10, warmup_fraction=0.2) for ops in (first, keras3))
     np.testing.assert_allclose([float(one(step)) for step in range(11)], [float(other(step)) for step in range(11)])
     start = np.random.default_rng(0).normal(size=(3, 2)).astype("float32")
@@ -433,48 +447,22 @@ def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, cli):
     assert [label.decode() for label in serve(text=tf.constant(texts))["label"].numpy()] == answers
 
 
-@pytest.mark.parametrize(
-    "words, sentence",
-    [
-        (["--backend", "jax"], "--backend jax is of --door keras-hub"),
-        (["--door", "kerashub"], "--door kerashub is unknown: use 'transformers' or 'keras-hub'"),
-        (["--door", "keras-hub", "--backend", "mxnet"], "--backend mxnet is unknown"),
-        (["--door", "keras-hub", "--backend", "jax", "--fast"], "--fast is of --backend tensorflow, and not of jax"),
-        (["--door", "keras-hub", "--cache-frozen"], "--cache-frozen is for --door transformers"),
-        (["--door", "keras-hub", "--strategy", "mirrored"], "--strategy mirrored is of --door transformers"),
-        (["export", "a", "--door", "keras-hub", "--backend", "jax"], "Keras is on jax: give --backend tensorflow"),
-    ],
-)
-def test_options_that_do_not_go_with_a_door_are_a_sentence(words, sentence, tmp_path, refused):
+def test_options_that_do_not_go_with_a_door_are_a_sentence(tmp_path, refused):
     needs_first()
-    refused(*(["train"] if words[0] != "export" else []), *words, "--output", tmp_path / "1", says=sentence)
+    for words, sentence in {
+        "train --backend jax": "--backend jax is of --door keras-hub",
+        "train --door kerashub": "--door kerashub is unknown: use 'transformers' or 'keras-hub'",
+        "train --door keras-hub --backend mxnet": "--backend mxnet is unknown",
+        "train --door keras-hub --backend jax --fast": "--fast is of --backend tensorflow, and not of jax",
+        "train --door keras-hub --cache-frozen": "--cache-frozen is for --door transformers",
+        "train --door keras-hub --strategy multi-worker": "multi-worker is of --door transformers",
+        "train --door keras-hub --strategy mirrored": "--strategy mirrored needs two devices or more",
+        "export a --door keras-hub --backend jax": "Keras is on jax: give --backend tensorflow",
+    }.items():
+        refused(*words.split(), "--output", tmp_path / "1", says=sentence)
 
 
 # Several devices
-
-DEVICES = """
-import sys
-
-import keras
-import numpy as np
-
-if sys.argv[1] == "2":
-    keras.distribution.set_distribution(keras.distribution.DataParallel())
-    assert keras.distribution.distribution().device_mesh.shape == (2,)
-assert len(keras.distribution.list_devices()) == 2
-from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, set_trainable, task_from_files
-from tf_adapters.text.loading import load_tokenizer
-
-encoder, sentences, output = sys.argv[2:]
-keras.utils.set_random_seed(0)
-model = load_backbone(encoder, labels=["negative", "positive"], door="keras-hub")
-set_trainable(add_adapters(model, AdapterConfig(bottleneck_size=8), seed=0))
-task = task_from_files(train=f"{sentences}/train.csv", validation=f"{sentences}/validation.csv")
-fit(
-    model, task, load_tokenizer(model, max_length=16), output, epochs=1, learning_rate=1e-3, batch_size=30,
-    dropout=0.0,
-)
-"""
 
 
 @pytest.mark.nightly
@@ -482,9 +470,15 @@ fit(
 def test_two_devices_train_what_one_does(encoder, sentences, tmp_path):
     from safetensors.numpy import load_file
 
-    for count in "12":
-        flags = "--xla_force_host_platform_device_count=2"
-        said_by(DEVICES, count, encoder, sentences, tmp_path / count, XLA_FLAGS=flags)
+    data = [f"--{name}={sentences / name}.csv" for name in ("train", "validation")]
+    usual = ["--epochs=1", "--batch-size=30", "--dropout=0", "--max-length=16", "--door=keras-hub", "--backend=jax"]
+    for count, words in {"1": [], "2": ["--strategy=mirrored"]}.items():
+        said = said_by(
+            "from tf_adapters.cli.main import entry_point; entry_point()",
+            *("train", "--model", encoder, *data, *usual, *words, "--output", tmp_path / count),
+            XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        )
+        assert ("On 2 devices" in said) == (count == "2")
     one, two = (load_file(str(tmp_path / count / "adapter.safetensors")) for count in "12")
     assert one.keys() == two.keys()
     for name, value in one.items():

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import fcntl
 import importlib.util
 import json
 import os
@@ -18,8 +19,9 @@ import numpy as np
 import pytest
 
 from benchmarks.peers.serving import Generations, Server, load, serve_words
-from tests.conftest import write_checkpoint
+from tests.conftest import is_refused, write_checkpoint
 from tests.test_bank import TASKS, save_task
+from tf_adapters.cli.serve import _connect
 from tf_adapters.serving import server
 from tf_adapters.serving.server import MOST_BYTES, Door, Refusal, Replica
 
@@ -79,9 +81,8 @@ def test_requests_of_tensorflow_serving_are_answered_in_its_forms():
     assert version["version"] == "3" and version["state"] == "AVAILABLE"
 
 
-@pytest.mark.parametrize(
-    "path, body, status, sentence",
-    [
+def test_a_request_that_cannot_be_answered_gets_a_status_and_a_sentence():
+    for path, body, status, sentence in (
         ("/predict", b"{", 400, "the body is no JSON"),
         ("/predict", b" " * (MOST_BYTES + 1), 413, "send fewer rows"),
         ("/predict", None, 405, "POST a JSON object"),
@@ -99,17 +100,22 @@ def test_requests_of_tensorflow_serving_are_answered_in_its_forms():
         ("/v1/models/broken:predict", {"instances": ["a"]}, 400, "row 0: the logits are not finite"),
         ("/v1/models/none", None, 404, "there is no task 'none'; there are 'film'"),
         ("/", None, 404, "POST to /predict"),
-    ],
-)
-def test_a_request_that_cannot_be_answered_gets_a_status_and_a_sentence(path, body, status, sentence):
-    found = ask(path, body)
-    assert found[0] == status and sentence in found[1]
+    ):
+        found = ask(path, body)
+        assert found[0] == status and sentence in found[1]
 
 
 def with_ray(monkeypatch, **modules):
     """Let `ray` and its modules be these; `ray__serve` stands for `ray.serve`."""
     for name, fakes in {"ray": {}, **modules}.items():
         monkeypatch.setitem(sys.modules, name.replace("__", "."), types.SimpleNamespace(**fakes))
+
+
+def test_where_several_clusters_run_one_is_to_be_named(monkeypatch):
+    found = {"find_gcs_addresses": lambda: frozenset({"b:1", "a:1"})}
+    with_ray(monkeypatch, ray__serve={}, ray___private={}, ray___private__services=found)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    is_refused("Several Ray clusters run here: name one by RAY_ADDRESS, a:1 or b:1", _connect, changes=True)
 
 
 def test_rows_are_asked_for_again_where_a_replica_ended(monkeypatch):
@@ -280,7 +286,15 @@ def with_replicas(test):
     """Marks a test of real replicas."""
     missing = importlib.util.find_spec("ray") is None
     test = pytest.mark.skipif(missing, reason="needs the extra serve")(pytest.mark.nightly(test))
-    return pytest.mark.timeout(1500)(test)
+    return pytest.mark.usefixtures("alone")(pytest.mark.timeout(1500)(test))
+
+
+@pytest.fixture
+def alone(tmp_path_factory):
+    """No other test has a server meanwhile: a command finds the one that runs on this machine."""
+    with open(tmp_path_factory.getbasetemp().parent / "alone", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 NAMES = ("film", "guest", "shared")

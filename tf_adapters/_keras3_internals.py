@@ -130,9 +130,9 @@ def attention_dropout(attention):
 
 
 def uncast(variable):
-    """A variable's value in its own dtype; within a layer's `call`, what is public is cast."""
+    """A variable's value in its own dtype; within a layer's `call`, what is public is cast. A tensor as it is."""
     with AutocastScope(None):
-        return variable.value
+        return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def matrix_of(layer):

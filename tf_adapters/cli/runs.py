@@ -120,9 +120,9 @@ class Runner(Observer):
         )
         if experiment.door != "transformers":
             self.console.print(f"Through {experiment.door}, on {experiment.backend}")
-        if experiment.strategy is not None:
+        if experiment.devices > 1:
             workers = f" of {self.cluster.workers} workers" if self.cluster.workers > 1 else ""
-            self.console.print(f"On {experiment.strategy.num_replicas_in_sync} devices{workers}")
+            self.console.print(f"On {experiment.devices} devices{workers}")
 
 
 def _listed(labels, most=12):

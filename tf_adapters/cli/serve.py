@@ -102,7 +102,11 @@ def _connect(changes, host="127.0.0.1"):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
     import ray.serve
+    from ray._private.services import find_gcs_addresses
 
+    # Of several Ray takes whichever comes first.
+    if not os.environ.get("RAY_ADDRESS") and len(found := find_gcs_addresses()) > 1:
+        raise InputError(f"Several Ray clusters run here: name one by RAY_ADDRESS, {' or '.join(sorted(found))}.")
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
     try:

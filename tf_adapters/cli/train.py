@@ -63,8 +63,8 @@ def train(
     strategy: _run(
         Optional[str],
         "Train on several devices, each with its rows of a batch, so that `--batch-size` is that of all together: "
-        "`mirrored` takes all GPUs of this machine; `multi-worker` several machines with one `--output`, where the "
-        "same command runs on each, and only `TF_CONFIG` says which of them it is: "
+        "`mirrored` takes all GPUs of this machine, with `--door keras-hub` on JAX; `multi-worker` several machines "
+        "with one `--output`, where the same command runs on each, and only `TF_CONFIG` says which of them it is: "
         '`TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", '
         '"index": 0}}\' tf-adapters train --strategy multi-worker ...` on the first, with the index 1 on the second. '
         "The first writes the output.",
@@ -95,8 +95,8 @@ def train(
         output = data.usual_output("adapters")
     given, door = run.given(), where.choose(run.fast)
     check_door(given, door)
-    if strategy is not None and door != "transformers":
-        raise InputError(f"--strategy {strategy} is of --door transformers: leave one of them out.")
+    if strategy == "multi-worker" and door != "transformers":
+        raise InputError("--strategy multi-worker is of --door transformers: leave one of them out.")
     recipe = get_recipe(recipe)
     fused = _fused(fuse, adapter)
     pretrained = None
@@ -116,7 +116,7 @@ def train(
 
     console = terminal()
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
-    make = functools.partial(_make_strategy, strategy)
+    make = functools.partial(_make_strategy, strategy, door)
     strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
     from tf_adapters.cli.runs import Runner
     from tf_adapters.methods import config_from_dict
@@ -186,10 +186,17 @@ def _check_strategy(name, given, seeds, adapter):
     return read_cluster(os.environ) if name == "multi-worker" else Cluster()
 
 
-def _make_strategy(name):
-    from tf_adapters.training.strategies import make_strategy
+def _make_strategy(name, door):
+    """The strategy of the first door; the second's Keras has it to itself."""
+    if name is None:
+        return None
+    if door == "transformers":
+        from tf_adapters.training.strategies import make_strategy
 
-    return None if name is None else make_strategy(name)
+        return make_strategy(name)
+    from tf_adapters.training.on_keras3 import spread_over_devices
+
+    return spread_over_devices()
 
 
 def _check_output(output, resume, overwrite, seeds):

@@ -141,6 +141,15 @@ class Experiment:
         """What the door's Keras runs on, a str."""
         return self._keras.backend.backend()
 
+    @property
+    def devices(self):
+        """How many compute the rows of a batch, an int."""
+        if self.door != "transformers":
+            from tf_adapters.training import on_keras3
+
+            return on_keras3.devices()
+        return 1 if self.strategy is None else self.strategy.num_replicas_in_sync
+
     def task_of(self, seed: Optional[int] = None) -> Task:
         """The `Task` that a seed trains on; None for the first."""
         if not callable(self.task):

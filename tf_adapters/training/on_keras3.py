@@ -18,8 +18,8 @@ from tf_adapters.models.keras_hub.door import Called, compiles_shapes
 from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.text.batching import in_parts
 from tf_adapters.training import trained
-from tf_adapters.training.settings import check_door
-from tf_adapters.training.step_keras3 import GradientCheckpointing, TrainingStep
+from tf_adapters.training.settings import check_door, check_rows
+from tf_adapters.training.step_keras3 import GradientCheckpointing, Mixout, TrainingStep
 
 
 class Trained(trained.Trained):
@@ -35,6 +35,9 @@ class Trained(trained.Trained):
         if self.parts > 1:
             self._check_parts(counts_rows=inner is model)
         changes = [GradientCheckpointing(model)] if settings.checkpoint_gradients else []
+        if settings.mixout:
+            changes.append(mixout := Mixout(model, settings.mixout, seed=settings.seed))
+            self.draws += [seeds.state for seeds in mixout.seeds]
         self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes)
         if settings.jit_compile:
             let_compiler_recurse()
@@ -45,13 +48,14 @@ class Trained(trained.Trained):
         check_door(settings.to_dict(), "keras-hub")
         if strategy is not None:
             raise InputError("{strategy} is for {door}: leave it out.", strategy=strategy, door="transformers")
+        check_rows(settings.batch_size, devices())
         # With few lengths and full batches alone, so that shapes stay few.
         return dataclasses.replace(settings, jit_compile=True) if compiles_shapes() else settings
 
     @property
     def identity(self):
         """What else a run is only resumed with, a dict for JSON."""
-        return {"door": "keras-hub", "backend": keras.backend.backend()}
+        return {"door": "keras-hub", "backend": keras.backend.backend(), "devices": devices()}
 
     @property
     def precision(self):
@@ -91,6 +95,26 @@ class Trained(trained.Trained):
     def sync(self):
         """On JAX a training keeps the values to itself."""
         sync_state(self.keras_model)
+
+
+def spread_over_devices():
+    """Let Keras spread each batch over the devices of this machine, for models that are made from now on.
+
+    Raises: InputError, where there is one device, or on another backend than JAX.
+    """
+    backend, count = keras.backend.backend(), 1
+    if backend == "jax":
+        count = len(keras.distribution.list_devices())
+    if count < 2:
+        why = "JAX sees one" if backend == "jax" else f"Keras takes them on JAX alone, and runs on {backend}"
+        raise InputError(f"{{strategy}} needs two devices or more, and {why}: leave it out.", strategy="mirrored")
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+
+
+def devices():
+    """Over how many devices Keras spreads a batch, an int."""
+    spread = keras.distribution.distribution()
+    return 1 if spread is None else spread.device_mesh.devices.size
 
 
 def _seed_dropout(model, seed, rate):

@@ -140,7 +140,6 @@ class TrainingSettings:
         searched="float",
         kept=True,
         one_device=True,
-        first_door=True,
         unit="share of the entries",
         source="Lee et al. 2020, section 3; He et al. 2021, table 7",
         panel="Loss and regularisers",
@@ -347,6 +346,15 @@ def is_given(name, value):
 def for_one_device(values):
     """Those of the values, a dict by the names of fields, that were given and are not for several devices."""
     return {name: value for name, value in values.items() if choices()[name].one_device and is_given(name, value)}
+
+
+def check_rows(batch_size, devices):
+    """Raise InputError if a batch does not divide among so many devices."""
+    if batch_size % devices:
+        raise InputError(
+            f"{{batch_size}} rows of a step do not divide among {devices} devices: give a multiple of them.",
+            batch_size=batch_size,
+        )
 
 
 def check_door(values, door):

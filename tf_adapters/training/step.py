@@ -13,7 +13,7 @@ from tf_adapters.layers.method import MethodLayer
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers.heads import outputs_of
-from tf_adapters.ranges import checked
+from tf_adapters.training.trained import matrices_to_mix
 
 
 class Change:
@@ -175,22 +175,9 @@ class Mixout(Change):
     """
 
     def __init__(self, model, rate, *, seed):
-        if not checked("mixout", rate):
-            raise InputError("{mixout} must be above 0, such as 0.9.", mixout=rate)
-        head = {id(variable) for variable in state_of(model).head_variables(model)}
-        trains = {id(variable) for variable in model.trainable_variables if variable.shape.rank == 2} - head
-        places = {}
-        for layer in model.submodules:
-            if isinstance(layer, (keras.layers.Dense, MethodLayer)):
-                for attribute, value in vars(layer).items():
-                    if id(value) in trains:
-                        places.setdefault(id(value), []).append((layer, attribute, value))
-        if not places:
-            raise InputError(
-                "{mixout}: no matrix of the encoder or of adapters trains, so there is nothing to mix.", mixout=rate
-            )
         self.dropouts, self._mixed = [], []
-        for number, owners in enumerate(places.values()):
+        layers = [layer for layer in model.submodules if isinstance(layer, (keras.layers.Dense, MethodLayer))]
+        for number, owners in enumerate(matrices_to_mix(model, layers, rate)):
             # float32 under mixed precision too, where rounding would hide what a weight moved.
             dropout = SeededDropout(rate, seed=(seed * 1_000_033 + number) % 2**31, dtype="float32")
             self.dropouts.append(dropout)

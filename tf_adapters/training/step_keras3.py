@@ -6,16 +6,21 @@ import functools
 import keras
 
 from tf_adapters._keras3_internals import layers_of, uncast
+from tf_adapters.layers.method import MethodLayer
 from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transaction import replaced
+from tf_adapters.training.trained import matrices_to_mix
 
 
 class TrainingStep(keras.Model):
-    """A model, or one around it, that is called in training within the context `computing()` of each change."""
+    """A model, or one around it, that is called in training within the context `computing()` of each change, whose
+    variables and SeedGenerators are its list `held`."""
 
     def __init__(self, inner, changes=()):
         super().__init__(name="training_step", dtype=inner.dtype_policy)
-        self.inner, self.changes, self.built = inner, tuple(changes), True
+        self.inner, self.changes = inner, tuple(changes)
+        self.held, self.built = [one for change in changes for one in change.held], True
 
     def call(self, inputs, training=None):
         with contextlib.ExitStack() as contexts:
@@ -29,6 +34,43 @@ class TrainingStep(keras.Model):
         return loss if sample_weight is None else loss * keras.ops.mean(sample_weight)
 
 
+class Mixout:
+    """Each matrix is partly, at every training step anew, the one that it began with; as of the first door's
+    `step.Mixout`.
+
+    Args:
+        model: a model of KerasHub.
+        rate: float in (0, 1), the probability with which an entry is that of the beginning.
+        seed: int, decides the masks.
+
+    Attributes:
+        seeds: list of SeedGenerators, whose state is that of the masks.
+
+    Raises:
+        InputError: a rate out of range, or nothing to mix.
+    """
+
+    def __init__(self, model, rate, *, seed):
+        kinds = (keras.layers.Dense, keras.layers.EinsumDense, MethodLayer)
+        places = matrices_to_mix(model, [layer for layer in layers_of(model) if isinstance(layer, kinds)], rate)
+        self.rate = rate
+        self.seeds = [keras.random.SeedGenerator((seed * 1_000_033 + number) % 2**31) for number in range(len(places))]
+        begun = [keras.ops.convert_to_numpy(owners[0][2]) for owners in places]  # a variable's value would be shared
+        initial = [keras.Variable(matrix, dtype="float32", trainable=False) for matrix in begun]
+        self.held, self._mixed = [*initial, *self.seeds], list(zip(places, initial, self.seeds))
+
+    def computing(self):
+        """While a step is traced, layers find a mixture in place of a matrix."""
+        changes = []
+        for owners, initial, seeds in self._mixed:
+            # float32 under mixed precision too, where rounding would hide what a weight moved.
+            begun, current = uncast(initial), uncast(owners[0][2])
+            mixed = begun + keras.random.dropout(current - begun, self.rate, seed=seeds)
+            for layer, attribute, _ in owners:
+                changes.append((layer, attribute, keras.ops.cast(mixed, layer.compute_dtype)))
+        return replaced(changes)
+
+
 class GradientCheckpointing:
     """Of each block only its input is kept for the gradient; as of the first door's `step.GradientCheckpointing`.
 
@@ -38,6 +80,8 @@ class GradientCheckpointing:
     Args:
         model: a model of KerasHub, after its dropout was seeded.
     """
+
+    held = ()
 
     def __init__(self, model):
         self._blocks = [(block, *_draws(block)) for block in state_of(model).family.blocks(model)]

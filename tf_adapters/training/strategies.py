@@ -15,7 +15,7 @@ from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.door import door_of
 from tf_adapters.text.batching import part_of
 from tf_adapters.training.cluster import STRATEGIES, read_cluster
-from tf_adapters.training.settings import for_one_device
+from tf_adapters.training.settings import check_rows, for_one_device
 
 # Several workers agree at these steps whether one was asked to stop, and save their state.
 STEPS_TO_AGREE = 100
@@ -217,11 +217,7 @@ class Workers(Alone):
             raise InputError(
                 f"{{{name}}} is for one device: leave it out, or the {{strategy}}.", strategy=NAME, **{name: value}
             )
-        if settings.batch_size % self.replicas:
-            raise InputError(
-                f"{{batch_size}} rows of a step do not divide among {self.replicas} devices: give a multiple of them.",
-                batch_size=settings.batch_size,
-            )
+        check_rows(settings.batch_size, self.replicas)
 
     def check(self, output, settings):
         if self.processes == 1:

@@ -2,6 +2,9 @@
 
 import tensorflow as tf
 
+from tf_adapters.errors import InputError
+from tf_adapters.models.state import state_of
+from tf_adapters.ranges import checked
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
 
@@ -86,3 +89,30 @@ class Trained:
 
     def end(self):
         """Training is over."""
+
+
+def matrices_to_mix(model, layers, rate):
+    """What Mixout mixes of a model: the matrices of the encoder and of adapters that train.
+
+    Args:
+        layers: those that compute with matrices.
+
+    Returns: for each matrix the places that hold it, list of `(layer, attribute, variable)`.
+
+    Raises: InputError, for a rate out of range, or where there is none.
+    """
+    if not checked("mixout", rate):
+        raise InputError("{mixout} must be above 0, such as 0.9.", mixout=rate)
+    head = {id(variable) for variable in state_of(model).head_variables(model)}
+    trains = {id(variable) for variable in model.trainable_variables if len(variable.shape) >= 2} - head
+    places = {}
+    for layer in layers:
+        for attribute, value in vars(layer).items():
+            # A bias of Keras 3's attention has an axis for heads.
+            if id(value) in trains and attribute != "bias":
+                places.setdefault(id(value), []).append((layer, attribute, value))
+    if not places:
+        raise InputError(
+            "{mixout}: no matrix of the encoder or of adapters trains, so there is nothing to mix.", mixout=rate
+        )
+    return list(places.values())
