@@ -127,12 +127,7 @@ def main():
             arrays[f"{name}_{index}"] = array
             digest.update(np.ascontiguousarray(array).tobytes())
     np.savez(arguments.folder / "batches.npz", **arrays)
-    about = {
-        "directory": str(directory),
-        "weights": "random" if random_weights else "pretrained",
-        "text": f"{task}, {arguments.split} split",
-        "lengths": [int(batch[0].shape[1]) for batch in batches],
-        "tokens": int(sum(batch[1].sum() for batch in batches)),
-        "sha256": digest.hexdigest(),
-    }
+    tokens, lengths = sum(int(batch[1].sum()) for batch in batches), [int(batch[0].shape[1]) for batch in batches]
+    about = {"directory": str(directory), "weights": "random" if random_weights else "pretrained", "lengths": lengths}
+    about |= {"tokens": tokens, "text": f"{task}, {arguments.split} split", "sha256": digest.hexdigest()}
     (arguments.folder / "batches.json").write_text(json.dumps(about))

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,10 @@ def parse(arguments=None):
     parser.add_argument("--steps", type=at_least_1, default=30, help="steps in a turn of fit")
     parser.add_argument("--rounds", type=at_least_1, default=5, help="turns; one more comes before, which compiles")
     options = parse_arguments(parser, arguments, "gpu", batch_sizes=[2], length=8, steps=2, rounds=1)
+    if options.model not in MODELS and not pathlib.Path(options.model, "config.json").is_file():
+        parser.error(f"--model {options.model}: give {', '.join(MODELS)} or a directory with a config.json.")
+    if shutil.which(options.torch_python) is None:
+        parser.error(f"--torch-python {options.torch_python} is no program.")
     return options
 
 
