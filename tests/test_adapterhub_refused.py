@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.conftest import is_refused
+from tests.conftest import is_refused, randomize
 from tests.test_adapterhub import BERT, FULL_NAMES, HEADS, PREFIX, ROW, changed, described, keys, new_model
-from tf_adapters import InputError
+from tf_adapters import InputError, add_adapters, set_active, set_trainable
 from tf_adapters.adapterhub import import_adapter
 from tf_adapters.adapterhub.description import read_head_description
 from tf_adapters.models.state import state_of
@@ -158,6 +158,17 @@ def test_a_second_adapter_that_does_not_fit_leaves_the_first_as_it_is():
     is_refused("fits a model without adapters alone", import_adapter, model, BERT / "peft-pooler", name="second")
     assert list(state_of(model).adapters) == ["lora"]
     np.testing.assert_array_equal(model(ROW).logits, before)
+    # What is imported stands on the encoder's own head, whoever brought the one that acts.
+    add_adapters(model, num_labels=7, name="own", seed=0)
+    own = randomize(model)(ROW).logits
+    import_adapter(model, BERT / "double_seq_bn", name="second")
+    import_adapter(alone := new_model(), BERT / "double_seq_bn")
+    np.testing.assert_allclose(model(ROW).logits, alone(ROW).logits, atol=1e-6)
+    set_active(model, "own")
+    np.testing.assert_array_equal(model(ROW).logits, own)
+    set_trainable(model := new_model(), "full")
+    model.trainable_variables[0].assign_add(model.trainable_variables[0] * 0.1)
+    is_refused("the weights of this model's were changed since", import_adapter, model, BERT / "lora")
 
 
 # Heads

@@ -147,7 +147,7 @@ def test_the_identity_is_the_plain_encoder_bit_for_bit(few, checkpoint):
 
 def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(few, directories):
     texts, tasks = [b"a great film", b"\xff\xfe great", b"a great film", b"dull"], ["film", "film", "nobody", "similar"]
-    answer = numpy_of(few.answer(texts, tasks))
+    answer = numpy_of(few.answer(texts, tasks, [None, None, None, ""]))
     assert [error.decode() for error in answer["error"]] == ["", "the text is not UTF-8", "unknown task 'nobody'", ""]
     expected = alone(directories, "film", ["a great film"], None)
     np.testing.assert_allclose(answer["logits"][0, :2], expected[0], atol=1e-6)
@@ -157,6 +157,7 @@ def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(few, di
     # A pair that a task does not read does not matter.
     assert few.answer(["dull"], ["film"], [b"\xff"])["error"].numpy()[0] == b""
     assert b"UTF-8" in few.answer(["dull"], ["similar"], [b"\xff"])["error"].numpy()[0]
+    is_refused("a row of the task 'similar', which reads two texts", few.answer, ["dull"], "similar")
     rows = ["dull"] * 2, ["film", "similar"]
     found, expected = (few.answer(*rows, [single, "the cast"])["logits"].numpy() for single in (None, ""))
     np.testing.assert_array_equal(found, expected)
@@ -196,6 +197,8 @@ REFUSED = [
     (dict(backbone={"activation": "gelu_tanh"}), "with activation='gelu_tanh', and this model computes with"),
     (dict(backbone={"weights_saved": True}), "changed weights of the encoder itself.*Export it by itself"),
     (dict(text={"do_lower_case": False}), "do_lower_case=False"),
+    (dict(text={"max_length": 999}), "max_length=999 is beyond the 64 positions"),
+    (dict(text={"max_length": 4}, task={"text_pairs": True}), "max_length=4, which has no room for two texts"),
     (dict(task={"kind": "token-classification"}), "is for token-classification: a bank holds tasks on texts"),
     *((dict(labels=labels), "names the labels .* of a head of 2|'head.labels' is") for labels in ([1, 2], ["a"])),
     *(
@@ -484,7 +487,7 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(bank, directories,
         for table in (words, served_words):
             # A word that no LayerNorm can take.
             table.scatter_nd_update([[VOCABULARY.index("awful")]], [np.where(np.arange(32) % 2, 3e38, -3e38)])
-        for answer in (bank.answer(texts, tasks), loaded.signatures["serving_default"](**inputs)):
+        for answer in (bank.answer(texts, tasks, [""] * 5), loaded.signatures["serving_default"](**inputs)):
             answer, bad = numpy_of(answer), [0, 2, 3, 4]
             assert answer["error"].tolist() == [b"" if row == 1 else b"the logits are not finite" for row in range(5)]
             assert not any(answer[name][bad].any() for name in ("outputs", "value", "logits", "probabilities"))

@@ -131,15 +131,12 @@ def test_every_family_answers_by_every_method(family, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "family, name, message",
-    [
+def test_what_has_no_routed_form_is_refused_with_the_reason(tmp_path):
+    for family, name, message in (
         ("deberta-v2", "lora", "dense layer 'query', which in a deberta-v2 encoder also reads"),
         ("deberta-v2", "ia3", "dense layer 'key', which in a deberta-v2 encoder also reads"),
         ("bert", "fusion", "fuses adapters by three matrices .*: export it by itself"),
-    ],
-)
-def test_what_has_no_routed_form_is_refused_with_the_reason(family, name, message, tmp_path):
-    bank, _ = made(family, tmp_path, [name])
-    is_refused(message, bank.add, name, tmp_path / name)
-    assert not bank.tasks and all(table.used == 1 for table in bank.tables)
+    ):
+        bank, _ = made(family, tmp_path, [name])
+        is_refused(message, bank.add, name, tmp_path / name)
+        assert not bank.tasks and all(table.used == 1 for table in bank.tables)

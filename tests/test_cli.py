@@ -88,15 +88,12 @@ def test_imports_bring_nothing_heavy(code, heavy):
 INSTALL = "run `pip install 'transformers>=4.48,<5'`."
 
 
-@pytest.mark.parametrize(
-    "package, version, message",
-    [
+def test_a_package_that_cannot_serve_is_one_sentence_at_import_and_at_the_command_line():
+    for package, version, message in (
         ("tf_keras", None, "run `pip install tf-keras` in the version of your TensorFlow"),
         ("transformers", "5.1.0", f"TensorFlow classes of transformers 4, and transformers 5.1.0 has none: {INSTALL}"),
-    ],
-)
-def test_a_package_that_cannot_serve_is_one_sentence_at_import_and_at_the_command_line(package, version, message):
-    code = f"""
+    ):
+        code = f"""
 import importlib.metadata, importlib.util, sys
 find_spec, version = importlib.util.find_spec, importlib.metadata.version
 importlib.util.find_spec = lambda name, *rest: None if name in ({package!r}, "keras_hub") else find_spec(name, *rest)

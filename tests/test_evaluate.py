@@ -93,11 +93,12 @@ def test_evaluate_takes_several_files_in_one_command(cli, adapter_directory, sen
 
 @pytest.mark.nightly
 def test_rows_that_are_left_out_are_counted_by_train_and_evaluate(cli, train_arguments, sentences, tmp_path):
-    text = (sentences / "test.csv").read_text() + 'three,fields,here\n"open\ngood fun,unheard-of\n'
+    header, _, text = (sentences / "test.csv").read_text().partition("\n")
+    text = f'{header}\nthree,fields,here\n{text}"open\ngood fun,unheard-of\n'
     (tmp_path / "bad.csv").write_text(text)
     train = ["train", *train_arguments[1:], f"--train={tmp_path / 'bad.csv'}", f"--output={tmp_path / 'a'}"]
     refused = cli(*train)
-    assert refused.status == 2 and "bad.csv, line 42: has 3 fields" in refused.err
+    assert refused.status == 2 and "bad.csv, line 2: has 3 fields" in refused.err
     trained = cli(*train, "--skip-bad-rows")
     assert trained.status == 0, trained.err
     assert "2 unusable rows were left out" in trained.out and "line 43: a quote" in trained.out

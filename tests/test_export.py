@@ -288,14 +288,14 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(checkpoint, wordpi
     assert all(np.isfinite(values[0]).all() and not np.isfinite(values[1]).any() for values in tokens.values())
 
 
-SENTENCES = ["a great film", "", "dull " * 60, "the plot \t was\nnot awful , but !", "x9 " + "great film " * 11]
+SENTENCES = ["a great film", "", "dull " * 60, "the\u3000plot \t was\nnot\xa0awful , but !", "x9 " + "great film " * 11]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signature", ["serving_default", pytest.param("serving_jit", marks=pytest.mark.nightly)])
 def test_words_are_labelled_as_by_predict_whatever_the_length(checkpoint, wordpiece, tmp_path, signature):
     model, loaded = export_of(checkpoint, wordpiece, tmp_path, "token-classification")
-    words = tf.strings.split(tf.constant(SENTENCES))
+    words = tf.ragged.constant([sentence.split() for sentence in SENTENCES], dtype=tf.string)
     expected = get_kind("token-classification").predict(Scorer(model, wordpiece), WordRows(words))
     found = call(loaded, signature, text=tf.constant(SENTENCES))
     assert found["logits"].shape == (5, 60, 3)

@@ -4,7 +4,6 @@ import csv
 import functools
 import importlib.util
 import json
-import re
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import tensorflow as tf
 
 from tests.cases import nightly_but
 from tests.conftest import is_refused, tiny_inputs, tiny_model
-from tests.runs import KillAt, Killed, content, said_by, seven_seconds_a_look
+from tests.runs import KillAt, Killed, content, seven_seconds_a_look
 from tests.whole import assert_same, picture
 from tf_adapters import (
     AdapterConfig,
@@ -180,36 +179,6 @@ def test_seconds_of_long_steps_by_hand():
     assert seconds_of_long_steps([]) == 0
     assert seconds_of_long_steps([2.0, 0.1, 0.1, 0.2, 1.1, 0.1]) == pytest.approx(1.9 + 1.0, abs=0.1)
     assert seconds_of_long_steps([0.1, 0.2, 0.3]) == 0
-
-
-@pytest.mark.nightly
-def test_xla_compiles_once_per_batch_shape(one_block, tmp_path):
-    """Counts the programs that XLA dumps while two epochs train on batches of three lengths."""
-    code = f"""
-import sys
-import numpy as np, tensorflow as tf
-from tf_adapters import *
-from tf_adapters.text import WordPiece
-from tf_adapters.tasks.rows import Rows
-from tf_adapters.tasks import Task
-from tf_adapters.text.batching import training_batches, default_lengths
-text = tf.constant(["good " * n for n in (3, 10, 25) for _ in range(40)])
-rows = Rows(text=text, labels=np.arange(120, dtype=np.int32) % 2)
-task = Task("t", "classification", ("a", "b"), "accuracy", rows, rows)
-wordpiece = WordPiece.from_directory({str(one_block)!r}, max_length=32)
-model = set_trainable(add_adapters(load_backbone({str(one_block)!r}), AdapterConfig(4), seed=0), "adapters")
-settings = dict(batch_size=8, epochs=2, seed=0, lengths=default_lengths(32), drop_remainder=True)
-shapes = {{tuple(inputs["input_ids"].shape) for inputs, _ in training_batches(rows, wordpiece, **settings)}}
-print("shapes", len(shapes))
-fit(model, task, wordpiece, output=sys.argv[1], epochs=2, learning_rate=1e-3, batch_size=8, jit_compile=True)
-"""
-    dump = tmp_path / "dump"
-    said = said_by(code, tmp_path / "out", XLA_FLAGS=f"--xla_dump_to={dump} --xla_dump_hlo_as_text")
-    (shapes,) = re.findall(r"shapes (\d+)", said)
-    # Keras calls the compiled training step run_step.
-    programs = [path.name for path in dump.glob("*run_step*before_optimizations.txt")]
-    assert int(shapes) == 2
-    assert len(programs) == int(shapes), sorted(path.name for path in dump.glob("*before_optimizations.txt"))
 
 
 def test_rates_of_dropout_come_back_and_each_layer_has_a_generator_of_its_own():

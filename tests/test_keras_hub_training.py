@@ -32,7 +32,6 @@ from tf_adapters.models.keras_hub.site import RandomDrop
 from tf_adapters.models.state import state_of
 from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.training import step_keras3
-from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.on_keras3 import _seed_dropout
 from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
 from tf_adapters.training.step_keras3 import GradientCheckpointing, Mixout, TrainingStep
@@ -185,7 +184,11 @@ def test_what_was_chosen_alone_trains_and_a_killed_run_goes_on_bit_equal(encoder
     assert mode not in ("adapters", "fast") or not any(map(np.array_equal, before, model.trainable_variables))
     with seven_seconds_a_look(), pytest.raises(Killed):
         train(new_model(encoder, mode=mode), task, tmp_path / "killed", **settings, reporter=KillAt(5))
-    train(new_model(encoder, mode=mode), task, tmp_path / "killed", **settings, resume=True)
+    # Mixout mixes with what was at the beginning.
+    again = new_model(encoder, mode=mode)
+    for variable in again.trainable_variables:
+        variable.assign(array(variable) + 0.1)
+    train(again, task, tmp_path / "killed", **settings, resume=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
@@ -390,7 +393,9 @@ def test_schedule_and_optimizers_are_the_first_doors():
         ends = []
         for ops in (first, keras3):
             variable = keras.Variable if ops is keras3 else tf.Variable
-            matrix, vector = (variable(value) for value in (start, start[0]))
+            matrix, vector = variable(start), variable(start[0])
+            wide = variable(start, name="bias")  # of an attention of Keras 3
+            assert not make_optimizer(ops, 0.01, [wide], weight_decay=0.1)._use_weight_decay(wide)
             optimizer = make_optimizer(ops, 0.01, [matrix, vector], **settings)
             optimizer.build([matrix, vector])
             for gradient in gradients:
@@ -406,16 +411,6 @@ def test_schedule_and_optimizers_are_the_first_doors():
 
 
 # Experiments and the command line
-
-
-@pytest.mark.nightly
-def test_an_experiment_over_seeds_keeps_the_best_and_goes_on(encoder, task, tmp_path):
-    settings = TrainingSettings(epochs=1, learning_rate=3e-3, batch_size=30)
-    experiment = Experiment(str(encoder), task, "default", settings, max_length=16, door="keras-hub")
-    runs = experiment.run_seeds(tmp_path / "a", 2)
-    assert [run["seed"] for run in runs.runs] == [0, 1]
-    seed, scored = runs.best()["seed"], runs.best()["test"]
-    assert evaluate(tmp_path / "a", task.test, door="keras-hub")["accuracy"] == scored, seed
 
 
 @pytest.mark.slow
@@ -471,8 +466,16 @@ def test_two_devices_train_what_one_does(encoder, sentences, tmp_path):
     from safetensors.numpy import load_file
 
     data = [f"--{name}={sentences / name}.csv" for name in ("train", "validation")]
-    usual = ["--epochs=1", "--batch-size=30", "--dropout=0", "--max-length=16", "--door=keras-hub", "--backend=jax"]
-    for count, words in {"1": [], "2": ["--strategy=mirrored"]}.items():
+    usual = [
+        "--epochs=1",
+        "--batch-size=30",
+        "--dropout=0",
+        "--max-length=16",
+        "--door=keras-hub",
+        "--backend=jax",
+        "--seeds=2",
+    ]
+    for count, words in {"1": ["--seeds=2"], "2": ["--seeds=2", "--strategy=mirrored"]}.items():
         said = said_by(
             "from tf_adapters.cli.main import entry_point; entry_point()",
             *("train", "--model", encoder, *data, *usual, *words, "--output", tmp_path / count),

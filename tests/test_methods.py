@@ -172,9 +172,8 @@ def test_what_cannot_be_fused_is_named(saved_adapters, tmp_path):
         is_refused(message, fuse_adapters, model, {**saved_adapters, name: tmp_path / name})
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
+def test_values_that_are_none_are_named():
+    for make, message in (
         (lambda: LoraConfig(rank=0), "rank=0 must be an integer of at least 1"),
         (lambda: LoraConfig(targets=("q",)), "targets=.*'q'.* must be some of 'query', 'key'"),
         (lambda: IA3Config(blocks=()), "blocks=\\(\\) must hold at least one index"),
@@ -183,10 +182,8 @@ def test_what_cannot_be_fused_is_named(saved_adapters, tmp_path):
         (lambda: FusionConfig({"a.b": PFEIFFER, "c": PFEIFFER}), "the name 'a.b' must have no '.'"),
         (lambda: AdapterConfig(insertion="serial"), "insertion='serial'"),
         (lambda: AdapterConfig(scaling=0), "scaling=0"),
-    ],
-)
-def test_values_that_are_none_are_named(make, message):
-    is_refused(message, make)
+    ):
+        is_refused(message, make)
 
 
 # The command line

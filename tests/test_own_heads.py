@@ -220,17 +220,14 @@ def test_a_head_that_waits_or_came_later_does_not_train_before_it_is_chosen():
     assert model.classifier.trainable
 
 
-@pytest.mark.parametrize(
-    "head, arguments, message",
-    [
+def test_heads_that_cannot_stand_there_are_named_and_nothing_changes():
+    for head, arguments, message in (
         ("classification", {"head": "masked-lm"}, "an adapter may bring one of classification"),
         ("classification", {"num_labels": 10**12}, "num_labels=1000000000000 must be .*at most 1,048,576"),
         ("classification", {"head": "token-classification", "head_layers": 2}, "2 for head='classification'"),
         ("token-classification", {"head": "classification"}, "was loaded without it: load the encoder with head="),
-    ],
-)
-def test_heads_that_cannot_stand_there_are_named_and_nothing_changes(head, arguments, message):
-    model = tiny_model(head)
-    before = type(model), [variable.name for variable in model.weights]
-    is_refused(message, add_adapters, model, SMALL, seed=0, **arguments)
-    assert (type(model), [variable.name for variable in model.weights]) == before and not state_of(model).adapters
+    ):
+        model = tiny_model(head)
+        before = type(model), [variable.name for variable in model.weights]
+        is_refused(message, add_adapters, model, SMALL, seed=0, **arguments)
+        assert (type(model), [variable.name for variable in model.weights]) == before and not state_of(model).adapters

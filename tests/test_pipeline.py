@@ -53,6 +53,19 @@ def test_a_directory_and_its_model_answer_as_the_command(cli, adapter_directory,
         evaluate(tmp_path / "other", tmp_path / "renamed.csv")
 
 
+def test_a_regression_is_known_by_its_one_output_and_scored_within_its_range(one_block, tmp_path):
+    model = randomize(add_adapters(load_backbone(one_block, num_labels=1), AdapterConfig(4), seed=0))
+    set_trainable(model)
+    for name, task in {"plain": None, "ranged": {"kind": "regression", "value_range": [0, 1e-3]}}.items():
+        save_adapter(model, tmp_path / name, text=load_tokenizer(model, max_length=32), task=task)
+    plain, ranged = (predict(tmp_path / name, TEXTS) for name in ("plain", "ranged"))
+    assert plain == predict(model, TEXTS) and ranged != plain
+    rows = "".join(f"{text},{answer['value']}\n" for text, answer in zip(TEXTS, ranged)).replace(" , ", " ")
+    (tmp_path / "rows.csv").write_text("text,label\n" + rows)
+    numbers = evaluate(tmp_path / "ranged", tmp_path / "rows.csv", metric="pearson-spearman")
+    assert numbers["mse"] < 1e-9
+
+
 def test_answers_are_traced_without_autograph(one_block, monkeypatch):
     model, files = load_backbone(one_block), []
     call = model.classifier.call

@@ -368,18 +368,15 @@ def test_a_recipe_of_pretraining_decides_what_is_not_given_and_epochs_are_whole_
     assert settings["trainable"] == "full" and settings["training"]["warmup_fraction"] == 0.06, settings
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
+def test_mistakes_are_one_sentence(refused, arguments, tmp_path):
+    for wrong, message in (
         (["--epochs=2"], "--epochs 2 and --steps 4 exclude each other"),
         (["--steps=5"], "--steps 5 must be a multiple of --save-every 2"),
         (["--fit-head-steps=0"], "has no head of masked words"),
         (["--trainable=full"], "--bottleneck-size is for adapters"),
         (["--recipe=gururangan-2020", "--trainable=adapters"], "--recipe gururangan-2020 trains no adapters"),
-    ],
-)
-def test_mistakes_are_one_sentence(refused, arguments, tmp_path, wrong, message):
-    refused(*arguments, f"--output={tmp_path / 'out'}", *wrong, says=message)
+    ):
+        refused(*arguments, f"--output={tmp_path / 'out'}", *wrong, says=message)
 
 
 def test_what_learns_from_labels_refuses_a_recipe_of_pretraining(refused, train_arguments, tmp_path):

@@ -271,6 +271,12 @@ def test_a_short_context_is_one_window_with_the_answers_tokens_as_its_label():
     assert text == "[CLS] w ##h ##o is it [SEP] the plot , was good . very fun [SEP]"
     assert examples.labels.tolist() == [[11, 13, 16], [4, 4, 6]] and examples.labels.dtype == np.int32
     assert examples.notes == ()
+    # RoBERTa has two separators in the middle.
+    pieces = WordPiece(VOCABULARY, max_length=32, double_sep=True)
+    examples = KIND.examples(rows, pieces)
+    assert examples.labels.tolist() == [[12, 14, 17], [5, 5, 7]]
+    assert len(examples.encode(pieces, tf.range(1, dtype=tf.int64))["input_ids"][0]) == 17
+    assert [answer.text for answer in KIND.predict(Oracle(pieces, examples), rows)] == ["góod. Very", "cast"]
 
 
 def naive_windows(pieces, rows):

@@ -17,7 +17,7 @@ from tests.conftest import encoder_of, is_refused, randomize, tiny_inputs
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_bank import TASKS as BANKED
 from tests.test_bank import save_task
-from tf_adapters import AdapterBank, AdapterConfig, InputError, LoraConfig, add_adapters, load_backbone
+from tf_adapters import AdapterBank, AdapterConfig, InputError, add_adapters, load_backbone
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
@@ -275,19 +275,6 @@ def test_a_check_compares_scores_labels_and_logits(checkpoint, wordpiece):
     np.testing.assert_allclose(turned.largest_difference, 2 * np.abs(logits).max(), rtol=1e-5)
     with pytest.raises(InputError, match="not all of them finite"):
         check_export(scorer, lambda inputs: np.nan * scorer.forward(inputs), rows, **how)
-
-
-@pytest.mark.nightly
-def test_lora_takes_nothing_in_a_file_of_another_runtime(checkpoint, tmp_path):
-    model = load_backbone(checkpoint, num_labels=3, labels=["x", "y", "z"])
-    plain = export_file(model, tmp_path / "plain.tflite", format="litert")
-    randomize(add_adapters(model, LoraConfig(rank=4), seed=0), scale=0.2, head=False)
-    lora = export_file(model, tmp_path / "lora.tflite", format="litert")
-    found = [tf.lite.Interpreter(str(path))._get_ops_details() for path in (plain, lora)]
-    operations = [sorted(each["op_name"] for each in details) for details in found]
-    assert operations[0] == operations[1] and "FULLY_CONNECTED" in operations[0]
-    inputs = numpy_inputs(3, 10)
-    np.testing.assert_allclose(runner_of(lora)(inputs)["logits"], model(inputs).logits, atol=1e-5)
 
 
 @pytest.mark.nightly

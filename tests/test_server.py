@@ -21,7 +21,7 @@ import pytest
 from benchmarks.peers.serving import Generations, Server, load, serve_words
 from tests.conftest import is_refused, write_checkpoint
 from tests.test_bank import TASKS, save_task
-from tf_adapters.cli.serve import _connect
+from tf_adapters.cli.serve import _connect, _source
 from tf_adapters.serving import server
 from tf_adapters.serving.server import MOST_BYTES, Door, Refusal, Replica
 
@@ -188,7 +188,8 @@ def tasks(tmp_path_factory):
     bank, names = AdapterBank(folder / "encoder"), {"film": "film", "film-2": "film", "shared": "shared"}
     for seed, (name, task) in enumerate({**names, "three": "three", "similar": "similar"}.items()):
         bank.add(name, save_task(folder / "encoder", folder / name, *TASKS[task], seed=seed))
-    found = bank.answer(TEXTS * len(bank.tasks), [name for name in bank.tasks for _ in TEXTS])
+    names = [name for name in bank.tasks for _ in TEXTS]
+    found = bank.answer(TEXTS * len(bank.tasks), names, [""] * len(names))
     probabilities = np.split(found["probabilities"].numpy(), len(bank.tasks))
     return folder, {name: each[:, : len(bank.tasks[name].labels)] for name, each in zip(bank.tasks, probabilities)}
 
@@ -225,7 +226,9 @@ def replica(tasks):
 
 
 def hold(replica, **sources):
-    asyncio.run(replica.reconfigure({name: [str(path), number] for name, (path, number) in sources.items()}))
+    digests = {path: (path / "adapter.safetensors").exists() and _source(path, 0)[2] for path, _ in sources.values()}
+    sources = {name: [str(path), number, digests[path]] for name, (path, number) in sources.items()}
+    asyncio.run(replica.reconfigure(sources))
 
 
 def answers(replica, *rows):
@@ -263,6 +266,9 @@ def test_a_directory_that_a_replica_cannot_read_is_answered_by_nothing_else(repl
     hold(replica, film=(folder / "encoder", 2))
     (found,) = answers(replica, ("film", "a"))
     assert "the task 'film' cannot be used" in found["error"] and "is no adapter directory" in found["error"]
+    # Who starts later finds what the command saw, or nothing.
+    asyncio.run(replica.reconfigure({"film": [str(folder / "film"), 2, "0" * 64]}))
+    assert "holds another adapter by now" in answers(replica, ("film", "a"))[0]["error"]
     state = asyncio.run(replica.state())
     assert state["faults"]["film"]["change"] == 2 and not state["tasks"] and not replica._bank.tasks
     hold(replica, film=(folder / "film", 3))

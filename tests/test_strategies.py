@@ -160,21 +160,20 @@ def test_a_strategy_without_its_hardware_is_refused(monkeypatch):
         is_refused(message, make_strategy, name)
 
 
-@pytest.mark.parametrize(
-    "config, message",
-    [
+def test_what_is_wrong_with_tf_config_is_named_beside_one_that_is_right():
+    for config, message in (
         ("{", "it is not JSON"),
         ({"task": {"type": "worker", "index": 0}}, 'its "cluster" must be an object'),
         ({"cluster": {"worker": ["a:1", "b"]}}, "with a list of addresses HOST:PORT"),
         ({"cluster": {"worker": ["a:1"]}}, "must have two workers or more"),
         ({"cluster": {"worker": ["a:1", "b:1"]}}, r'its "task" must say .* \(worker 0, worker 1\), and is None'),
         ({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": "0"}}, "'index': '0'"),
-    ],
-)
-def test_what_is_wrong_with_tf_config_is_named_beside_one_that_is_right(config, message):
-    said = is_refused(message, read_cluster, {"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
-    example = said.partition("TF_CONFIG='")[2].partition("';")[0]
-    assert read_cluster({"TF_CONFIG": example}).chief
+    ):
+        said = is_refused(
+            message, read_cluster, {"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)}
+        )
+        example = said.partition("TF_CONFIG='")[2].partition("';")[0]
+        assert read_cluster({"TF_CONFIG": example}).chief
 
 
 def test_tf_config_with_a_chief_numbers_it_first():

@@ -21,6 +21,7 @@ from tf_adapters.saving.directory import load_trained
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, pwws, run
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
+from tf_adapters.studies.cross_lingual import CrossLingual
 from tf_adapters.studies.figure import write_figure
 from tf_adapters.studies.gradients import GradientNorms, groups_of
 from tf_adapters.studies.lab import Lab, read_values
@@ -189,6 +190,7 @@ def test_bad_options_are_refused_in_a_sentence(refused, tmp_path):
         ("sharing --resume", "holds no study; start one without --resume"),
         ("similarity --keep last", "--keep last is best in this study, which looks at more"),
         ("sharing --keep first", "--keep first must be best or last"),
+        ("sharing --seeds 0", "--seeds 0 must be an integer of at least 1"),
         ("sharing --recipe gururangan-2020", "--recipe gururangan-2020 must be one of default, houlsby-2019, "),
     ):
         refused("study", *arguments.split(), "--output", tmp_path / "out", says=message)
@@ -256,6 +258,14 @@ def test_collapsed_runs_are_those_near_the_constant_answer_and_those_that_diverg
     # The line is at 0.5 + 0.1 * (0.9 - 0.5).
     assert rates["adapters"]["0.001"]["collapsed"] == 0.25 + 0.25 and rates["adapters"]["0.001"]["median"] == 0.67
     assert rates["full"]["0.0001"]["collapsed"] == 0.5 and rates["full"]["0.0001"]["n"] == 3
+
+
+def test_an_arm_of_which_every_run_failed_has_no_score_of_other_languages():
+    study = CrossLingual(tasks=("ud/en_ewt",))
+    scores = {"adapters": {"reported": {"accuracy": 0.9}, "fr": {"accuracy": 0.5}}, "full": None}
+    values = [made(study, arm, None, task="ud/en_ewt", scores=of) for arm, of in scores.items()]
+    _, rows = study.table(study.summarise(values))
+    assert rows[0][-1].startswith("50.0") and set(rows[1][1:]) == {""}
 
 
 def test_synonyms_are_of_the_same_part_of_speech_and_capitalised_alike():

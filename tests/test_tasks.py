@@ -25,9 +25,8 @@ def write(tmp_path, name, header, rows):
 # Labels
 
 
-@pytest.mark.parametrize(
-    "kind, first, names, other, numbers",
-    [
+def test_labels_are_found_in_order_and_become_numbers():
+    for kind, first, names, other, numbers in (
         # Class names are sorted by code point, and numbers by value; white space around them is no part of them.
         ("classification", ["10", "9", "-1", "9"], ("-1", "9", "10"), ["10", " 9"], [2, 1]),
         ("classification", ["10", "9", "b"], ("10", "9", "b"), ["b"], [2]),
@@ -43,12 +42,10 @@ def write(tmp_path, name, header, rows):
         ("regression", ["1"], (), ["3.5", " -2e1 ", 4], [3.5, -20, 4]),
         # Many whole numbers and the halves of a rating are classes.
         ("classification", [str(i) for i in range(50)] * 2, tuple(map(str, range(50))), ["49"], [49]),
-    ],
-)  # fmt: skip
-def test_labels_are_found_in_order_and_become_numbers(kind, first, names, other, numbers):
-    assert find_labels(first, kind=kind, path="") == names
-    encoded = encode_labels(other, kind=kind, labels=names, path="")
-    assert encoded.tolist() == numbers and encoded.dtype == (np.int32 if kind == "classification" else np.float32)
+    ):  # fmt: skip
+        assert find_labels(first, kind=kind, path="") == names
+        encoded = encode_labels(other, kind=kind, labels=names, path="")
+        assert encoded.tolist() == numbers and encoded.dtype == (np.int32 if kind == "classification" else np.float32)
 
 
 def test_labels_of_words_and_of_directories_from_before_are_the_same_too(tmp_path):
@@ -276,6 +273,11 @@ def test_another_data_set_is_read_by_its_types(tmp_path):
     assert task.train.text.numpy().tolist() == [b"a", b"c"] and task.train.labels.tolist() == [1, 0]  # -1 is dropped
     assert len(task.test) == 3 and task.test.labels is None
     assert task.source == "moods/1.0.0 of TensorFlow Datasets, columns 'sentence', 'mood'."
+    # MNLI's has another name.
+    store(tmp_path, "sorted", features, train=split, validation_matched=unknown | {"mood": [0, 0, 1]})
+    builder, renamed = tfds_or_skip().builder("sorted", data_dir=tmp_path), {"validation": "validation_matched"}
+    read = tfds_reader.read_splits(builder, ("train", "validation"), name="sorted", renamed=renamed)
+    assert [len(read.rows[name]) for name in ("train", "validation")] == [2, 3]
 
 
 def test_without_a_validation_split_a_tenth_of_train_is_held_out_by_a_fixed_hash(tmp_path):

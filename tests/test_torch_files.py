@@ -139,9 +139,8 @@ NO_TENSOR = "it makes something that is no tensor"
 DAMAGED = "its description is damaged"
 
 
-@pytest.mark.parametrize(
-    ("pickled", "says"),
-    [
+def test_what_makes_no_dictionary_of_tensors_is_refused(tmp_path):
+    for pickled, says in (
         (PROTO + b"cos\nsystem\n" + text("true") + b"\x85R.", "it asks for os.system, which no tensor needs"),
         (pickle.dumps({"a": Anything()}, 4), "is none that a dictionary of tensors needs"),
         (PROTO + STORAGE + b")R.", NO_TENSOR),
@@ -157,10 +156,8 @@ DAMAGED = "its description is damaged"
         (dictionary(a=tensor((5,))), "it is truncated"),
         (dictionary(a=tensor((2**31 - 1, 2**31 - 1), (0, 0))), "more numbers than its .* bytes hold"),
         *((content, "no complete checkpoint") for content in (PROTO + b"u.", b".", b"")),
-    ],
-)
-def test_what_makes_no_dictionary_of_tensors_is_refused(pickled, says, tmp_path):
-    is_refused(says, read_torch_file, archive(tmp_path / "a.bin", pickled))
+    ):
+        is_refused(says, read_torch_file, archive(tmp_path / "a.bin", pickled))
 
 
 def test_views_of_one_storage_are_read_and_do_not_fill_the_memory(tmp_path):

@@ -136,13 +136,13 @@ def test_spaces_are_the_papers_grids():
 
 def test_values_of_several_types_come_back_as_they_were(new):
     hypermodel = new(
-        {"sharing": ("none", 2), "bottleneck_size": Range(2, 9, log=True), "scaling": (1.0, "learned"), "epochs": 2}
+        {"sharing": ("none", 2), "bottleneck_size": Range(2, 9, log=True), "clip_norm": Range(1, 3), "epochs": 2}
     )
-    hp = point(hypermodel, sharing="2", bottleneck_size=5.0, scaling="learned")
-    assert hypermodel.values(hp) == {"bottleneck_size": 5, "sharing": 2, "scaling": "learned", "epochs": 2}
+    hp = point(hypermodel, sharing="2", bottleneck_size=5.0, clip_norm=1.9)
+    assert hypermodel.values(hp) == {"bottleneck_size": 5, "sharing": 2, "clip_norm": 1.9, "epochs": 2}
     assert type(hypermodel.values(hp)["bottleneck_size"]) is int
     # The recipe's own value is what keras-tuner starts from, where the space has it.
-    assert point(hypermodel).values == {"sharing": "none", "bottleneck_size": 2, "scaling": "1.0"}
+    assert point(hypermodel).values == {"sharing": "none", "bottleneck_size": 2, "clip_norm": 1}
 
 
 def test_adapter_settings_are_active_only_where_adapters_train(new):
@@ -392,7 +392,7 @@ def test_bad_options_are_one_sentence(refused, folder, tmp_path):
         (["--vary=adapter-size"], "--vary adapter-size must look like bottleneck-size=8,64,256"),
         (["--vary=adapter-size=two"], "--vary adapter-size=two: 'two' must hold ints, such as 8,64."),
         ([TWO, "--tuner=best"], "--tuner best is unknown: use one of random, bayesian, hyperband, grid."),
-        ([TWO, "--tuner=hyperband"], "--tuner hyperband needs to know the most epochs"),
+        ([TWO, "--vary=epochs=", "--tuner=hyperband"], "--tuner hyperband needs to know the most epochs"),
         ([TWO, "--resume"], "holds no search; start one without --resume."),
     ):
         refused(*words_of(folder, *options), f"--output={tmp_path / 's'}", says=message)

@@ -206,6 +206,8 @@ ENTITY = {"content": "[E1]", "special": True}
         ("added_tokens.json", {"[E1]": len(TOY)}),
         ("tokenizer_config.json", {"added_tokens_decoder": {"0": {"content": "[PAD]"}, str(len(TOY)): ENTITY}}),
         ("tokenizer.json", {"added_tokens": [{"id": len(TOY), **ENTITY}]}),
+        # A word of the vocabulary, which transformers cuts out all the same.
+        ("tokenizer_config.json", {"added_tokens_decoder": {"4": {"content": "[E1]", "special": False}}}),
     ],
 )
 def test_tokens_that_were_added_to_a_vocabulary_are_refused_wherever_they_stand(tmp_path, file, content):

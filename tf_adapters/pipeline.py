@@ -14,13 +14,14 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import freeze
 from tf_adapters.ranges import in_range
-from tf_adapters.saving.directory import load_trained
+from tf_adapters.saving.directory import kind_of_model, load_trained
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.own_files import kept_reading, rows_from_file
 from tf_adapters.tasks.readers import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
+from tf_adapters.tasks.rows import with_value_range
 from tf_adapters.text.loading import load_tokenizer, trained_tokenizer
 
 if TYPE_CHECKING:
@@ -139,8 +140,11 @@ def predict(
     pipeline = _Pipeline.of(
         model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast, door=door
     )
-    if pipeline.text_pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
-        trained = "pairs of texts" if pipeline.text_pairs else "single texts"
+    if (
+        pipeline.task.get("text_pairs") not in (None, text_pairs is not None)
+        and pipeline.kind.name != "question-answering"
+    ):
+        trained = "pairs of texts" if pipeline.task.get("text_pairs") else "single texts"
         raise InputError(
             f"{{text_pairs}}: {model} was trained on {trained}, give it these.",
             text_pairs="given" if text_pairs is not None else None,
@@ -184,10 +188,11 @@ def evaluate(
         model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast, door=door
     )
     if isinstance(rows, (str, os.PathLike)):
-        path, reading = rows, kept_reading(pipeline.reading, rows, format=None)
+        path, reading = rows, kept_reading(pipeline.task.get("reading"), rows, format=None)
         rows = rows_from_file(path, kind=pipeline.kind.name, labels=pipeline.labels, **reading)
-        if pipeline.text_pairs not in (None, getattr(rows, "text_pair", None) is not None):
-            trained = "pairs of texts" if pipeline.text_pairs else "single texts"
+        rows = with_value_range(rows, pipeline.task)
+        if pipeline.task.get("text_pairs") not in (None, getattr(rows, "text_pair", None) is not None):
+            trained = "pairs of texts" if pipeline.task.get("text_pairs") else "single texts"
             raise InputError(
                 f"{path}: {model} was trained on {trained}, and nothing says which columns of this file have them: "
                 "give task_from_files(...).test in its place."
@@ -197,7 +202,7 @@ def evaluate(
             "{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows
         )
     _check_rows(pipeline.kind, pipeline.labels, rows)
-    metric = metric_of(pipeline.kind.name, metric or pipeline.metric, pipeline.labels)
+    metric = metric_of(pipeline.kind.name, metric or pipeline.task.get("metric"), pipeline.labels)
     return pipeline.kind.score(metric, rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress))
 
 
@@ -213,16 +218,12 @@ def _check_rows(kind, labels, rows):
 
 @dataclasses.dataclass(frozen=True)
 class _Pipeline:
-    """A `Scorer`, and what its logits mean; `text_pairs`, `metric` and `reading`, how the training file was read, are
-    None where nothing says them."""
+    """A `Scorer`, and what its logits mean; `task` is what a directory says of it, a dict, empty for a model."""
 
     scorer: Scorer
     kind: object
     labels: tuple
-    text_pairs: bool = None
-    metric: str = None
-    value_range: tuple = None
-    reading: dict = None
+    task: dict = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, model, *, kind, tokenizer, backbone, batch_size, fast, door):
@@ -232,18 +233,13 @@ class _Pipeline:
                 if value is not None:
                     raise InputError(f"{name}={shown(value)} is of a model, and a directory has its own: leave it out.")
             scorer, settings = load_pipeline(model, backbone=backbone, batch_size=batch_size, fast=fast, door=door)
-            (name, labels), task = task_of(settings), settings["task"] or {}
-            return cls(
-                scorer, get_kind(name), labels, task.get("text_pairs"), task.get("metric"), task.get("value_range"),
-                task.get("reading"),
-            )  # fmt: skip
+            name, labels = task_of(settings)
+            return cls(scorer, get_kind(name), labels, settings["task"] or {})
         for name, value in {"backbone": backbone, "fast": fast, "door": door}.items():
             if value is not None:
                 raise InputError(f"{name}={shown(value)} is of a directory, and a model has its own: leave it out.")
-        head, config = state_of(model).family.head_of(model), state_of(model).door.config_of(model)
-        if kind is None:
-            kind = ("regression" if config.num_labels == 1 else "classification") if head == "classification" else head
-        kind = get_kind(kind)
+        config = state_of(model).door.config_of(model)
+        kind = get_kind(kind or kind_of_model(model))
         kind.check_model(model, f"kind={kind.name!r}")
         labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
         return cls(Scorer(model, tokenizer or load_tokenizer(model), batch_size=batch_size), kind, labels)
@@ -255,9 +251,4 @@ class _Pipeline:
         texts, text_pairs = list(texts), None if text_pairs is None else list(text_pairs)
         if text_pairs is not None and len(text_pairs) != len(texts):
             raise InputError(f"text_pairs has {len(text_pairs)} texts and texts {len(texts)}: give one for each.")
-        rows = get_reader(self.kind.name).of_texts(texts, text_pairs) if texts else ()
-        return (
-            rows
-            if self.value_range is None or not texts
-            else dataclasses.replace(rows, value_range=tuple(self.value_range))
-        )
+        return with_value_range(get_reader(self.kind.name).of_texts(texts, text_pairs), self.task) if texts else ()

@@ -70,18 +70,15 @@ def test_each_task_has_its_line_and_its_verdict(tmp_path):
     assert second[2] == "holds" and "one per layer +0.1 (-0.0 to +0.3), 3-shared +0.2 (+0.2 to +0.2)" in second[1]
 
 
-@pytest.mark.parametrize(
-    "interval, bounds, expected",
-    [
+def test_a_verdict_is_that_of_a_difference_and_its_interval():
+    for interval, bounds, expected in (
         ((0.1, 0.5), {"above": 0}, "holds"), ((-0.1, 0.5), {"above": 0}, "cannot tell"),
         ((-0.5, 0.1), {"above": 0}, "not seen"), ((-0.3, -0.1), {"below": 0}, "holds"),
         ((-0.4, 0.4), {"above": -0.5, "below": 0.5}, "holds"),
         ((-0.4, 0.6), {"above": -0.5, "below": 0.5}, "cannot tell"),
         ((0.4, 0.8), {"above": -0.5, "below": 0.5}, "not seen"),
-    ],
-)  # fmt: skip
-def test_a_verdict_is_that_of_a_difference_and_its_interval(interval, bounds, expected):
-    assert evidence.says({"mean": sum(interval) / 2, "interval": interval}, **bounds) == expected
+    ):  # fmt: skip
+        assert evidence.says({"mean": sum(interval) / 2, "interval": interval}, **bounds) == expected
 
 
 def test_intervals_of_shares_and_spreads():

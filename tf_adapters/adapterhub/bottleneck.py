@@ -175,7 +175,8 @@ def config_from_hub(settings, bottleneck_size, depth, directory):
         if theirs[name] != value:
             refuse(name, f"only {value!r} has its like here")
     # First versions carry the default of an invertible adapter in every task's file.
-    if theirs.get("inv_adapter") and not (not versioned and settings.get("type") == "text_task"):
+    inverted = theirs.get("inv_adapter") or theirs.get("invertible_adapter")
+    if inverted and not (not versioned and settings.get("type") == "text_task"):
         refuse("inv_adapter", "invertible adapters of languages have no like here")
     if theirs["ln_before"] and theirs["ln_after"]:
         refuse("ln_after", "with ln_before it would be a second LayerNorm inside the adapter")

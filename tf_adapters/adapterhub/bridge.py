@@ -53,6 +53,14 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     _check_encoder(model, method, settings, directory)
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name
+    if state.changed(model):
+        raise InputError(
+            f"{directory} was trained on a pretrained encoder, and the weights of this model's were changed since: "
+            "import it into a freshly loaded one."
+        )
+    if state.adapters:
+        # What is imported takes the encoder's own head, whichever stands there now.
+        state.let(model, active=None, active_blocks=None)
     head_values, has_pooler, labels = read_its_head(model, state, directory, settings) if head else ({}, False, None)
     if labels is not None:
         ours = state.label_names(model, state.plain) or model.config.num_labels
@@ -149,6 +157,10 @@ def export_adapter(model, directory, *, name=None, head=True):
     check_acts(state, "export_adapter")
     if not state.family.on_adapterhub:
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
+    if "." in (name or state.active):
+        raise InputError(
+            "{name}: PyTorch's modules have no dots in their names; give another.", name=name or state.active
+        )
     method = state.adapters[state.active].config.method
     if method not in _WRITERS:
         why = _WITHOUT_LIKE.get(method, "it has none of the kind")

@@ -187,7 +187,8 @@ def head_files(model, state, name):
         raise InputError(f"The head of a {type(model).__name__} cannot be exported: pass {{head}}.", head=False)
     labels = {label: index for index, label in model.config.id2label.items()}
     named = {key: to_pytorch(*target) for key, target in named_weights(state.head_variables(model)).items()}
-    if not state.newly_initialized and not isinstance(getattr(model, "classifier", None), TwoLayerHead):
+    fresh = state.newly_initialized and state.family.reads_pooler(model)
+    if not fresh and not isinstance(getattr(model, "classifier", None), TwoLayerHead):
         return {"config": None, "label2id": labels, "name": None, "num_labels": model.config.num_labels}, named
     if head != "classification":
         raise InputError(
@@ -197,7 +198,7 @@ def head_files(model, state, name):
         )
     # A pooler that was trained with the head is the first layer of a flexible head there.
     pooler, layers = _dense_layers(model, state)
-    layers = pooler + layers if state.newly_initialized else layers
+    layers = pooler + layers if fresh else layers
     flexible = {
         "activation_function": "tanh", "bias": True, "dropout_prob": None, "head_type": "classification",
         "label2id": labels,

@@ -167,7 +167,7 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
 
     def peek(self):
         """Find a missing package, or a wrong name or column of the user's files, before TensorFlow is loaded."""
-        from tf_adapters.tasks.files import peek
+        from tf_adapters.tasks.files import BadRows, peek
         from tf_adapters.tasks.registry import check_task
 
         if self.task is not None:
@@ -175,7 +175,8 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
             return
         columns = {name: getattr(self, name) or usual for name, usual in self._tables().items()}
         for path in (self.train_file, *self._held_out().values()) if columns else ():
-            peek(path, **columns, format=self.format, dialect=Dialect(**self.dialect()))
+            bad_rows = BadRows() if self.skip_bad_rows else None
+            peek(path, **columns, format=self.format, dialect=Dialect(**self.dialect()), bad_rows=bad_rows)
 
     def _tables(self):
         """The columns of the files with what is usual for them, a dict; empty if they are no tables."""

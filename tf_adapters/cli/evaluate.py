@@ -78,8 +78,10 @@ def evaluate(
             f"--plot {plot}: {directory} is of the kind {kind}, which has no confusion matrix, as its rows do not have "
             "one label each: leave it out."
         )
-    for name, value in reading.dialect().items():
-        if not input_file:
+    of_files = {name: getattr(reading, name) for name in ("format", "label_separator", "skip_bad_rows")}
+    for name, value in {**reading.dialect(), **of_files}.items():
+        if value and not input_file:
+            name = name.replace("_", "-")
             raise InputError(f"--{name} {value} goes with --input FILE: add that, or leave it out.")
     said = dataclasses.asdict(reading)
     bad_rows = BadRows() if said.pop("skip_bad_rows") else None
@@ -93,6 +95,7 @@ def evaluate(
     from tf_adapters.saving.atomic import write_text
     from tf_adapters.tasks.own_files import rows_from_file
     from tf_adapters.tasks.readers import metric_of
+    from tf_adapters.tasks.rows import with_value_range
 
     metric = metric_of(kind, metric or (settings["task"] or {}).get("metric"), labels)
     if input_file:
@@ -102,7 +105,7 @@ def evaluate(
             if note:
                 console.print(note, markup=False)
             rows = rows_from_file(path, kind=kind, labels=labels, bad_rows=bad_rows, **each)
-            sets.append((path.name, rows))
+            sets.append((path.name, with_value_range(rows, settings["task"])))
     else:
         columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column", "label_column")}
         sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in task or [None]]

@@ -10,7 +10,7 @@ from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.options import DataDir, DoorOptions, Source
 from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import encoder_source, load_bank, load_scorer, local, named_directories
+from tf_adapters.cli.trained import encoder_source, load_bank, load_scorer, local, named_directories, reading_of
 from tf_adapters.errors import InputError
 from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, STORAGES, check_export_file, check_version_directory
@@ -131,7 +131,8 @@ def _rows_to_check(directory, file, quantize, data_dir, door="transformers"):
         return None
     start(terminal(), door=door)
     from tf_adapters.pipeline import labelled_rows
-    from tf_adapters.tasks.own_files import rows_from_file
+    from tf_adapters.tasks.own_files import KEPT, rows_from_file
+    from tf_adapters.tasks.rows import with_value_range
 
     if file is None:
         try:
@@ -141,7 +142,11 @@ def _rows_to_check(directory, file, quantize, data_dir, door="transformers"):
                 raise
             return None  # the export says that nothing was measured
     kind, labels = task_of(settings)
-    return file.name, rows_from_file(file, kind=kind, labels=labels)
+    reading, _ = reading_of([settings], file, dict.fromkeys(("format", *KEPT)))
+    if (settings["task"] or {}).get("text_pairs"):
+        reading.setdefault("text_pair_column", "text_pair")
+    rows = rows_from_file(file, kind=kind, labels=labels, **reading)
+    return file.name, with_value_range(rows, settings["task"])
 
 
 def server_note(version):

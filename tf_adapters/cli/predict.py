@@ -83,7 +83,7 @@ def predict(
     `tf-adapters predict adapters/film spam=adapters/sms --input messages.csv --output labels.jsonl`
 
     A large file on several machines: `--shard 1/8 --output part-1.jsonl` on the first, `--shard 2/8` on the second; the
-    parts one after the other are the whole file's output.
+    parts one after the other are the whole file's output (of .csv, each has the header).
 
     A line: `echo 'a quiet, moving film' | tf-adapters predict adapters/rotten-tomatoes --input -`
     """
@@ -192,15 +192,15 @@ def _check_tasks(named, settings, text_pair_column):
 def _label_by_one(console, named, settings, source, scoring, door):
     """A function of rows and progress to their records, by an adapter that has the encoder to itself."""
     from tf_adapters.kinds import get_kind
+    from tf_adapters.tasks.rows import with_value_range
 
     about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}
     scorer, _ = load_scorer(named[""], source, console, **about)
-    (kind, labels), value_range = task_of(settings[""]), (settings[""]["task"] or {}).get("value_range")
+    kind, labels = task_of(settings[""])
     kind = get_kind(kind)
 
     def label(rows, progress):
-        if value_range is not None:
-            rows = dataclasses.replace(rows, value_range=tuple(value_range))
+        rows = with_value_range(rows, settings[""]["task"])
         return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels)
 
     return label
@@ -295,7 +295,7 @@ def _flat(row):
         if isinstance(value, dict):
             flat.update({f"probability_{label}": number for label, number in value.items()})
         else:
-            # The labels of a text read as in the training file; other lists are JSON, which can be read again.
+            # The labels of a text as in a file with the usual separator; other lists are JSON, which can be read again.
             of_text = set(row) - {"error"} == {"labels", "probabilities"}
             text = "|".join if of_text else functools.partial(json.dumps, ensure_ascii=False)
             flat[name] = text(value) if isinstance(value, list) else value

@@ -14,7 +14,8 @@ from tf_adapters.cli.quiet import terminal
 from tf_adapters.cli.trained import encoder_source, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.serving.server import DOOR, Door, Replica, app_of, running
+from tf_adapters.saving.settings import read_settings
+from tf_adapters.serving.server import DOOR, SOURCE, Door, Replica, app_of, running
 from tf_adapters.serving.shared_encoder import read_tasks
 from tf_adapters.serving.versions import STORAGES
 
@@ -140,13 +141,18 @@ def _start(settings, named, host, port):
     except OSError:
         raise InputError(f"--host {host} --port {port}: give an address of this machine and a free port.") from None
     serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port})
-    for state in _run(settings, {name: [path, 1] for name, path in named.items()}):
+    for state in _run(settings, {name: _source(path, 1) for name, path in named.items()}):
         for fault in state["faults"].values():
             raise InputError(fault["error"])
     # Where HTTP is read, so that no other machine takes requests with it when it leaves.
     place = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
     door = serve.deployment(Door).options(ray_actor_options=place, max_ongoing_requests=1000)
     serve.run(door.bind(separate), name=DOOR, route_prefix="/")
+
+
+def _source(path, change):
+    """What a replica reads of a task, by `SOURCE`: each must find the same weights there, whenever it starts."""
+    return [path, change, read_settings(path)["weights"]["sha256"]]
 
 
 def _run(settings, tasks):
@@ -189,18 +195,20 @@ def _change(added, replaced, removed):
     there = {name: task for state in states for part in ("tasks", "faults") for name, task in state[part].items()}
     for name in (name for name in added if name in there):
         raise InputError(f"--add {name}: the server has a task of that name; use --replace.")
+    for name in (name for name in removed if name in new):
+        raise InputError(f"--remove {name}: it is given another adapter in the same change; leave one of them out.")
     for name in (name for name in [*replaced, *removed] if name not in there):
         raise InputError(f"{name}: the server has no such task; it has {', '.join(there)}.")
-    wanted = {name: [task["directory"], task["change"]] for name, task in there.items() if name not in removed}
+    wanted = {name: [task[key] for key in SOURCE] for name, task in there.items() if name not in removed}
     number = 1 + max(task["change"] for task in there.values())
-    wanted |= {name: [path, number] for name, path in new.items()}
+    wanted |= {name: _source(path, number) for name, path in new.items()}
     if not wanted:
         raise InputError("The server would have no task: leave one, or stop it by Ctrl-C.")
     for name, path in new.items():
         if error := serve.get_app_handle(apps[0]).check.remote(name, path).result():
             raise InputError(f"{name}: {error}")
+    list(_run(settings, {name: wanted[name] for name in new} if settings["separate"] else wanted))
     for name in removed if settings["separate"] else ():
         serve.delete(app_of(name, True))
-    list(_run(settings, {name: wanted[name] for name in new} if settings["separate"] else wanted))
     del turn
     return list(wanted)

@@ -42,7 +42,8 @@ def study_command(study):
     parameters |= {name: ("Run", *about) for name, about in _RUN.items()}
 
     def command(**values):
-        given = {name: values[name] for name in options_of(study) if values[name] not in (None, False)}
+        given = {name: values[name] for name in options_of(study) if values[name] is not None}
+        given = {name: value for name, value in given.items() if value is not False}  # which 0 equals
         given = {name: _read(name, value, options_of(study)[name]) for name, value in given.items()}
         _run(study, given, **{name: values[name] for name in _RUN})
 

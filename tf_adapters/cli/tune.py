@@ -211,7 +211,7 @@ def _read_choice(text, name, choice):
 def _take_most_epochs(values):
     """The most epochs of a space, which Hyperband may give to a trial; takes them out of the space."""
     choice = values.pop("epochs", None)
-    if choice is None:
+    if not choice:
         raise InputError("--tuner hyperband needs to know the most epochs: give --vary epochs=10, or a range.")
     return choice.high if isinstance(choice, Range) else max(choice)
 

@@ -94,7 +94,7 @@ class QuestionAnswering(Kind):
         with tf.device("CPU:0"):
             questions = tf.gather(questions, alignment.row)
         windows = cut_windows(tokenizer, questions, contexts, context_of[alignment.row])
-        return dataclasses.replace(windows, labels=span_labels(windows, alignment), alignment=alignment)
+        return dataclasses.replace(windows, labels=span_labels(windows, alignment, tokenizer), alignment=alignment)
 
     def predict(self, scorer, rows, *, progress=None):
         """The best spans of each row, `Answers`; NaN as their probabilities if a logit of the row is not finite."""
@@ -111,7 +111,7 @@ class QuestionAnswering(Kind):
         questions, _ = question_tokens(scorer.tokenizer, rows.questions)
         windows = cut_windows(scorer.tokenizer, questions, contexts, context_of)
         row, first = windows.row.numpy(), windows.first.numpy()
-        begin, after = windows.context_positions()
+        begin, after = windows.context_positions(scorer.tokenizer)
         left = np.bincount(row, minlength=len(rows))
         broken, found = np.zeros(len(rows), bool), []
         encoded = windows.encode(scorer.tokenizer, tf.range(len(windows), dtype=tf.int64))
@@ -172,7 +172,7 @@ class QuestionAnswering(Kind):
         logits = forward(tokenizer.join(asked, part))
         whole = tf.reduce_all(tf.math.is_finite(logits), [1, 2])
         logits = tf.where(whole[:, tf.newaxis, tf.newaxis], logits, 0.0)
-        begin = asked.row_lengths() + 2
+        begin = asked.row_lengths() + tokenizer.before_second
         window, one, other, score = served_spans(
             logits, begin, begin + length, longest=self.longest_answer, count=self.n_best
         )

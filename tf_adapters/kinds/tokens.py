@@ -14,6 +14,7 @@ from tf_adapters.text.batching import PackedExamples
 from tf_adapters.text.windows import encode_words, word_windows
 
 _CHUNK_ROWS = 4096
+_WHITE_SPACE = r"[\pZ\t-\r\x{1c}-\x{1f}\x{85}]"  # as of str.split
 _MOST_WORDS_SHOWN = 8
 
 
@@ -142,7 +143,7 @@ class TokenClassification(Kind):
 
         Words are what white space separates. Behind a row's last word are empty strings and zeros.
         """
-        words = tf.strings.split(texts[0])
+        words = tf.strings.split(tf.strings.regex_replace(texts[0], _WHITE_SPACE, " "))
         input_ids, first, last, position = encode_words(words, tokenizer)
         # The encoder takes no batch of no windows.
         dummy = tf.RaggedTensor.from_row_lengths(

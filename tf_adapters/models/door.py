@@ -68,8 +68,8 @@ def only_first_door(model, what):
     """
     if door_of(model).NAME != "transformers":
         raise InputError(
-            f"{what} takes models of transformers, and {{model}} is of KerasHub: save_adapter(model, directory), and "
-            "go on with load_trained(directory, door='transformers').",
+            f"{what} takes models of transformers, and {{model}} is of KerasHub: load the encoder by "
+            "load_backbone(..., door='transformers'); save_adapter and load_adapter bring what was trained here.",
             model=type(model).__name__,
         )
 

@@ -1,6 +1,7 @@
 """Puts adapters into a built model, switches between them and takes them out again."""
 
 import contextlib
+import re
 import zlib
 from typing import Iterable, Iterator, Optional, Sequence
 
@@ -66,12 +67,13 @@ def add_adapters(
         raise InputError(
             "{config} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.", config=config
         )
-    if not isinstance(name, str) or not name or any(not (c.isalnum() or c in "_-.") for c in name):
-        raise InputError("{name} must consist of letters, digits, '_', '-' and '.'.", name=name)
-    if name in state.adapters:
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_.-]+", name):
+        raise InputError("{name} must consist of letters from a to z, digits, '_', '-' and '.'.", name=name)
+    # PyTorch has no dots in names, so that two would be one.
+    for other in (other for other in state.adapters if other.replace(".", "_") == name.replace(".", "_")):
         raise InputError(
-            f"{{name}}: the model already has an adapter of that name; remove_adapters(model, name={name!r}) "
-            "takes it out, another name adds a second one.",
+            f"{{name}}: the model already has an adapter of that name; remove_adapters(model, name={other!r}) takes it "
+            "out, another name adds a second one.",
             name=name,
         )
     check_fast(state, fast)

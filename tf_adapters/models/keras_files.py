@@ -4,6 +4,7 @@ A file of weights holds what is on the model, and nothing that waits in `ModelSt
 """
 
 import functools
+import os
 
 from tf_adapters.errors import InputError
 from tf_adapters.models.origin import checksum
@@ -79,6 +80,7 @@ def watch(model, state):
         if hasattr(type(one), "load_weights"):
             vars(one)["save_weights"] = functools.partial(_save, one, state)
             vars(one)["load_weights"] = functools.partial(_load, one, model, state)
+            vars(one)["set_weights"] = functools.partial(_set, one, model, state)
 
 
 def _save(one, state, filepath, *arguments, **settings):
@@ -91,13 +93,21 @@ def _save(one, state, filepath, *arguments, **settings):
     return type(one).save_weights(one, filepath, *arguments, **settings)
 
 
-def _load(one, model, state, *arguments, **settings):
+def _set(one, model, state, weights):
+    try:
+        return type(one).set_weights(one, weights)
+    finally:
+        state.act(model)
+
+
+def _load(one, model, state, filepath, *arguments, **settings):
     check_all_is_on_the_model("load_weights", state.adapters, state.enabled)
     before, undo = _frozen(model, state), state.door.Undo(model, state)
     for variable in one.weights:
         undo.remember(variable)
     try:
-        result = type(one).load_weights(one, *arguments, **settings)
+        result = type(one).load_weights(one, filepath, *arguments, **settings)
+        _check_adapters_came(state, str(filepath))
         if _frozen(model, state) != before:
             if state.adapters:
                 raise InputError(
@@ -111,6 +121,43 @@ def _load(one, model, state, *arguments, **settings):
     except BaseException:
         undo.restore()
         raise
+    finally:
+        # A file may hold the switches of the model that wrote it.
+        state.act(model)
+
+
+def _check_adapters_came(state, path):
+    """Raise InputError unless the adapter has the values of the file's: where it finds a part of them alone, since the
+    adapter has another name, or stands or is shared otherwise, Keras says nothing."""
+    wanted = [state.door.array(variable) for variable in state.adapter_variables()]
+    shapes, read = {tuple(value.shape) for value in wanted}, {}
+    if path.endswith(".h5"):
+        import h5py
+
+        def look(name, item):
+            if getattr(item, "shape", None) in shapes:
+                read[name] = item[()]
+
+        with h5py.File(path) as file:
+            file.visititems(look)
+    elif os.path.exists(f"{path}.index"):
+        import tensorflow as tf
+
+        reader = tf.train.load_checkpoint(path)
+        names = [name for name in reader.get_variable_to_shape_map() if ".OPTIMIZER_SLOT" not in name]
+        read = {
+            name: reader.get_tensor(name) for name in names if tuple(reader.get_variable_to_shape_map()[name]) in shapes
+        }
+    else:
+        return
+    sums = {name: checksum(value) for name, value in read.items()}
+    wanted = set(map(checksum, wanted))
+    unread = [name for name, value in sums.items() if "adapters/" in name and value not in wanted]
+    if unread or not wanted <= set(sums.values()):
+        raise InputError(
+            f"load_weights: {path} has another adapter than {state.active!r} of this model: give the model one of its "
+            "name, its method and its places."
+        )
 
 
 def _frozen(model, state):

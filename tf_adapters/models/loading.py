@@ -54,7 +54,7 @@ def load_backbone(
         )  # fmt: skip
     if head_layers != 1 or revision is not None:
         name, value = ("head_layers", head_layers) if head_layers != 1 else ("revision", revision)
-        raise InputError(f"{{{name}}} is for door='transformers': leave it out.", **{name: value})
+        raise InputError(f"{{{name}}} is for door='transformers': take that door, or leave it out.", **{name: value})
     from tf_adapters.models.keras_hub import loading as keras_hub_loading
 
     return keras_hub_loading.load_backbone(source, head=head, num_labels=num_labels, labels=labels)

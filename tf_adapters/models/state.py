@@ -153,6 +153,12 @@ class ModelState:
             acts = self.active_blocks is None or block in self.active_blocks
             site.activate(self.acting_name if acts else None, self.write)
 
+    def act(self, model):
+        """Let the switches say what acts, whatever came into their variables."""
+        self.let(model)
+        if self.head is not None:
+            self.write(self.acting.head, self.head.number)
+
     def _held(self, owner):
         """Dict of the `Held` that an owner has a part in; empty without adapters."""
         return {**self.switched, "head": owner.stands} if self.switched else {}
@@ -221,6 +227,7 @@ class ModelState:
                 values = [value if variable is other else before for other, before in pairs]
                 held.kept = {**held.kept, owner: values}
                 return
+        assert not any(variable is other for head in self.heads if head is not owner.stands for other in head.variables)
         self.write(variable, value)
 
     def values_of(self, owner):

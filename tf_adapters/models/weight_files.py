@@ -231,3 +231,28 @@ def check_finite(arrays, source, *, dtype="float32"):
                 f"{source}: {name} holds "
                 f"{what if dtype == 'float32' else f'numbers beyond what {dtype} holds: store it as float32'}."
             )
+
+
+def refuse_unread(weights, keys, named, prefix, ignored):
+    """Raise InputError for weights of an encoder that a model would silently drop.
+
+    Args:
+        weights: what `open_weights` gives.
+        keys: names in the file, with the encoder's prefix.
+        named: names that the model has weights of.
+        prefix: str, what names of the encoder begin with.
+        ignored: tuple of strs; a name that begins with one may be left.
+    """
+    adapters = [key for key in keys if "adapter" in key]
+    if adapters:
+        raise InputError(
+            f"{weights.path} holds adapters ({adapters[0]}, ...), which a plain model would silently drop: "
+            "load the pretrained encoder and then the adapter directory with load_adapter."
+        )
+    extra = [key for key in keys if key.startswith(prefix) and key not in named]
+    extra = [key for key in extra if not key.startswith(ignored) and not key.endswith("embeddings.position_ids")]
+    if extra:
+        raise InputError(
+            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
+            "first: the configuration belongs to another model."
+        )

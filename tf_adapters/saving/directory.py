@@ -31,6 +31,7 @@ from tf_adapters.saving.settings import (
     commit,
     describe,
     finish_commit,
+    kind_of,
     read_settings,
     sha256_of,
     weights_path,
@@ -266,6 +267,12 @@ def load_trained(
         raise
     load_adapter(model, directory, fast=fast)
     return model, settings
+
+
+def kind_of_model(model, task=None):
+    """The kind of task that a model answers: as `task` says, a dict, or else by its head."""
+    state = state_of(model)
+    return kind_of(task, state.family.head_of(model), state.door.config_of(model).num_labels)
 
 
 def _collect(model, state):

@@ -155,10 +155,17 @@ def directory_size(directory):
     return sum(file.stat().st_size for file in files if file.exists())
 
 
+def kind_of(task, head, outputs):
+    """The kind of task that `task` says, a dict or None; where it says none, that of a head of this type and so many
+    outputs."""
+    usual = "regression" if head == "classification" and outputs == 1 else head
+    return (task or {}).get("kind") or usual
+
+
 def task_of(settings):
     """Kind of task and names of the labels, in index order, from the directory's settings."""
     head = settings["head"]
-    kind = (settings["task"] or {}).get("kind", "classification")
+    kind = kind_of(settings["task"], head["type"], head["num_labels"])
     check_has_task(kind)
     if not get_reader(kind).named:
         return kind, ()

@@ -20,7 +20,7 @@ from tf_adapters.models.weight_files import check_finite
 from tf_adapters.serving.bank_graph import BankedTask, BankGraph, BankTasks, Rows
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
 from tf_adapters.text.batching import padding_multiple, sorted_batches
-from tf_adapters.text.tokenizer import INPUTS, Tokenizer
+from tf_adapters.text.tokenizer import INPUTS, Tokenizer, checked_text
 
 
 class AdapterBank:
@@ -185,18 +185,19 @@ class AdapterBank:
         Returns: as a call does, with an error for the row of a text that is not UTF-8 too.
 
         Raises:
-            InputError: other shapes.
+            InputError: other shapes; no second text for a task that reads two.
         """
-        text = tf.convert_to_tensor(text, tf.string)
-        task = tf.convert_to_tensor(task, tf.string)
-        if text.shape.rank != 1 or task.shape.rank > 1:
-            raise InputError(
-                f"text of shape {text.shape} and task of shape {task.shape}: give strings of shape (batch,)."
-            )
-        task = tf.broadcast_to(task, text.shape) if task.shape.rank == 0 else task
-        if isinstance(text_pair, (list, tuple)):
-            text_pair = ["" if pair is None else pair for pair in text_pair]
-        text_pair = tf.zeros_like(text) if text_pair is None else tf.convert_to_tensor(text_pair, tf.string)
+        text, pairs = checked_text(text, "text"), text_pair
+        task = tf.fill(text.shape, task) if isinstance(task, (str, bytes)) else checked_text(task, "task")
+        if pairs is None or isinstance(pairs, (list, tuple)):
+            pairs = [None] * text.shape[0] if pairs is None else pairs
+            text_pair = ["" if pair is None else pair for pair in pairs]
+            for name in {name.decode() for name, pair in zip(task.numpy().tolist(), pairs) if pair is None}:
+                if name in self.tasks and self.tasks[name].text_pairs:
+                    raise InputError(
+                        f"text_pair is None in a row of the task {name!r}, which reads two texts: give it."
+                    )
+        text_pair = checked_text(text_pair, "text_pair")
         if not text.shape == task.shape == text_pair.shape:
             raise InputError(
                 f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally "

@@ -252,6 +252,12 @@ class BankGraph:
         kernel, bias = (store.gather(columns["pooler"]) for store in self.poolers.stores)
         return tf.tanh(tf.squeeze(tf.matmul(first[:, tf.newaxis], kernel), 1) + bias)
 
+    @property
+    def row_tables(self):
+        """The `RowTable`s in which tasks have rows, a list."""
+        tables = [self.norms, self.poolers, *(pool.table for pool in self.pools + self.heads)]
+        return [table for table in tables if table is not None]
+
     def logits(self, inputs, columns, whole=False):
         """Logits `(batch, width)` of each row's head, zeros behind the last one; arguments as of `encoder_outputs`."""
         _, pooled = self.encoder_outputs(inputs, columns, whole)
@@ -370,9 +376,7 @@ class BankTasks:
         """A copy whose tables hold what the tasks have and nothing else, for an export."""
         graph = self.graph
         pools = graph.pools + graph.heads
-        held = {
-            table: [] for table in (graph.norms, graph.poolers, *(pool.table for pool in pools)) if table is not None
-        }
+        held = {table: [] for table in graph.row_tables}
         tasks, places = {}, {}
         for name, task in self.tasks.items():
             for part, rows in task.rows.items():

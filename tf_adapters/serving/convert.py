@@ -20,6 +20,7 @@ from tf_adapters.models.door import only_on_tensorflow
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import replacing
+from tf_adapters.saving.directory import kind_of_model
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, check_export_file
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.readers import get_reader
@@ -82,7 +83,7 @@ def _of_model(model, format, text, task, quantize):
         raise InputError(
             "A model of fast blocks holds parts that XLA compiles, which no other runtime has: load it with fast=False."
         )
-    kind = get_kind((task or {}).get("kind", "classification"))
+    kind = get_kind(kind_of_model(model, task))
     kind.check_model(model, f"task={task!r}")
     names = state.family.takes(model)
     specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
@@ -112,6 +113,11 @@ def _int32(names, ids):
     return {name: tf.cast(values, tf.int32) for name, values in zip(names, ids)}
 
 
+def _number(task):
+    # A number beyond int32 would be that of another task.
+    return tf.cast(tf.clip_by_value(task, tf.int32.min, tf.int32.max), tf.int32)
+
+
 def _pooler(model):
     pooler = state_of(model).family.pooler(model)
     return [] if pooler is None else pooler.weights
@@ -131,8 +137,8 @@ def _of_bank(bank, format, quantize):
     specs.append(tf.TensorSpec([None], _IDS[format], name="task"))
     with bank.packed() as tasks, state_of(bank.backbone).door.as_matrices(bank.backbone):
         function = tf.function(
-            lambda *inputs: tasks.numbered_logits(_int32((*names, "task"), inputs)), input_signature=specs,
-            autograph=False,
+            lambda *inputs: tasks.numbered_logits(_int32(names, inputs) | {"task": _number(inputs[-1])}),
+            input_signature=specs, autograph=False,
         )  # fmt: skip
         known = list(tasks.tasks.values())
         about = {
@@ -144,7 +150,11 @@ def _of_bank(bank, format, quantize):
             "text": json.dumps(bank.tokenizer.settings()),
             "backbone_sha256": bank.digest,
         }
-        kept = _pooler(bank.backbone)
+        # A bank's vectors are tables of rows, which look like embeddings.
+        kept = [
+            *_pooler(bank.backbone),
+            *(store.variable for table in tasks.graph.row_tables for store in table.stores),
+        ]
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
 
 
@@ -175,7 +185,7 @@ def _onnx(function, specs, about, quantize, kept):
         value.name = name
     model = tidied(model)
     if quantize == "int8":
-        model, _ = in_integers(model, [variable.numpy() for variable in kept if len(variable.shape) == 2])
+        model, _ = in_integers(model, [np.float32(variable.numpy()) for variable in kept if len(variable.shape) == 2])
     onnx.helper.set_model_props(model, about)
     onnx.checker.check_model(model)
     return model.SerializeToString()

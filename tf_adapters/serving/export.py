@@ -14,6 +14,7 @@ from tf_adapters.models.door import only_on_tensorflow
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
+from tf_adapters.saving.directory import kind_of_model
 from tf_adapters.serving.versions import check_storage, check_version_directory, write_version
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.text.batching import default_lengths
@@ -75,7 +76,7 @@ def export_saved_model(
     if not isinstance(text, Tokenizer):
         raise InputError("{text} must be the tokenizer of training.", text=text)
     task = task or {}
-    kind = get_kind(task.get("kind", "classification"))
+    kind = get_kind(kind_of_model(model, task))
     kind.check_model(model, f"task={task!r}")
     config = state_of(model).door.config_of(model)
     names = [config.id2label[index] for index in range(config.num_labels)]

@@ -16,6 +16,8 @@ from tf_adapters.json_input import parse_json
 
 # Names of applications: of the door, and of the replicas; where tasks have their own, the task's name follows.
 DOOR, BANK = "tf-adapters", "tf-adapters-bank"
+# What a replica is told of a task: where it is, the number of the change that put it there, and its weights' digest.
+SOURCE = ("directory", "change", "sha256")
 MOST_BYTES = 16 * 2**20
 _TRIES = 6
 _LENGTHS = (1, 8, 32, 64, 128, 256, 512)
@@ -50,7 +52,7 @@ class Replica:
 
         self._settings, self._rows, self._warm = settings, settings["batch_size"], False
         self._bank = AdapterBank(settings["encoder"], storage=settings["storage"])
-        # What was asked for, by name: `directory`, `change`, and what the task is, or the `error` of reading it.
+        # What was asked for, by name: what `SOURCE` names, and what the task is, or the `error` of reading it.
         self._held = {}
         # An answer, and the label names that it is read by, are of one task; so a change waits for a batch.
         self._lock = threading.Lock()
@@ -63,9 +65,10 @@ class Replica:
         self._record = batched
 
     async def reconfigure(self, tasks):
-        """Hold these tasks: a dict from name to `[directory, number of the change that put it there]`.
+        """Hold these tasks: a dict from name to a list of what `SOURCE` names.
 
-        A directory that cannot be read is a fault: requests for its task get the sentence.
+        A directory that cannot be read, or has other weights by now, is a fault: requests for its task get the
+        sentence.
         """
         await asyncio.to_thread(self._become, tasks)
 
@@ -74,18 +77,22 @@ class Replica:
             for name in self._held.keys() - tasks.keys():
                 self._drop(name)
             for name, source in tasks.items():
-                about = dict(zip(("directory", "change"), source))
+                about = dict(zip(SOURCE, source))
                 if not about.items() <= self._held.get(name, {}).items():
                     self._read(name, about)
             # Texts of all lengths, so that no request waits for TensorFlow to optimise its graph.
             longest, name = max(((task.max_length, name) for name, task in self._bank.tasks.items()), default=(0, ""))
             for length in _LENGTHS[:1] if self._warm else _LENGTHS:
                 for rows in (1, self._rows) if length <= longest else ():
-                    self._bank.answer(["a " * length] * rows, name)
+                    self._bank.answer(["a " * length] * rows, name, [""] * rows)
             self._warm = self._warm or longest > 0
 
     def _read(self, name, about):
+        from tf_adapters.saving.settings import read_settings
+
         try:
+            if read_settings(about["directory"])["weights"]["sha256"] != about["sha256"]:
+                raise InputError(f"{about['directory']} holds another adapter by now: --replace the task by it.")
             (self._bank.replace if name in self._bank.tasks else self._bank.add)(name, about["directory"])
             task = self._bank.tasks[name]
             about |= {key: getattr(task, key) for key in ("kind", "labels", "text_pairs", "max_length")}
@@ -106,9 +113,10 @@ class Replica:
         def check(name):
             with self._lock:
                 try:
-                    self._bank.add(name, directory).remove(name)
+                    self._bank.add(name, directory)
                 except InputError as error:
                     return str(error)
+                self._bank.remove(name)
 
         return await asyncio.to_thread(check, f"checked {name}")
 

@@ -119,13 +119,12 @@ class SharedEncoder:
         from tf_adapters.kinds import get_kind
         from tf_adapters.models.injection import set_active
         from tf_adapters.tasks.readers import get_reader
+        from tf_adapters.tasks.rows import with_value_range
 
         if name not in self.tasks:
             raise InputError(f"There is no adapter {name!r}: ask one of {', '.join(map(repr, self.tasks))}.")
         task = self.tasks[name]
-        rows = get_reader(task.kind).of_texts(texts, text_pairs)
-        if task.about.get("value_range") is not None:
-            rows = dataclasses.replace(rows, value_range=tuple(task.about["value_range"]))
+        rows = with_value_range(get_reader(task.kind).of_texts(texts, text_pairs), task.about)
         kind = get_kind(task.kind)
         with self._lock:
             if self._adapters[name] is not None:

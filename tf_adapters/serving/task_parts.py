@@ -12,8 +12,9 @@ from tf_adapters.methods import config_from_dict
 from tf_adapters.models.routing import norm_layers
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import check_computes, read_adapter
+from tf_adapters.saving.settings import kind_of
 from tf_adapters.tasks.labels import KINDS
-from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.text.loading import check_length, load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,8 +128,9 @@ def read_task(directory, encoder):
             f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained "
             "beside a frozen encoder can share it. Export it by itself."
         )
-    kind = (settings["task"] or {}).get("kind", "classification")
-    if kind not in KINDS or settings["head"]["type"] != "classification":
+    head = settings["head"]
+    kind = kind_of(settings["task"], head["type"], head["num_labels"])
+    if kind not in KINDS or head["type"] != "classification":
         raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
     if settings["text"] is None:
         raise InputError(f"{directory} was saved without text settings; pass text= to save_adapter.")
@@ -147,8 +149,13 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
     Returns: `TaskParts`.
     """
     text, task, head = settings["text"], settings["task"] or {}, settings["head"]
+    check_length(encoder.model, text["max_length"])
     if tokenizer is None:
         tokenizer = load_tokenizer(encoder.model, max_length=text["max_length"])
+    if task.get("text_pairs") and text["max_length"] < tokenizer.pair_specials + 2:
+        raise InputError(
+            f"{directory} was saved with max_length={text['max_length']}, which has no room for two texts."
+        )
     for key, value in tokenizer.settings().items():
         if key != "max_length" and text.get(key) != value:
             raise InputError(
@@ -214,7 +221,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
     return TaskParts(
         sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier,
         outputs=outputs,
-        kind=task.get("kind", "classification"), labels=tuple(labels),
+        kind=kind_of(task, head["type"], outputs), labels=tuple(labels),
         value_range=value_range, text=(bool(task.get("text_pairs")), text["max_length"]), tokenizer=tokenizer,
     )  # fmt: skip
 

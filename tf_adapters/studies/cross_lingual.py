@@ -76,6 +76,9 @@ class CrossLingual(Comparison):
         for about in summary["tasks"].values():
             for name, row in about["arms"].items():
                 runs = [run for run in self.best_runs(values)[task][name] if not is_failed(run)]
+                row["languages"], row["groups"] = {}, {}
+                if not runs:
+                    continue
                 names = [name for name in runs[0]["scores"] if name != "reported"]
                 scores = [{language: score_of(run, language) for language in names} for run in runs]
                 means = [group_means(of_seed, source=language_of(task)) for of_seed in scores]
@@ -86,11 +89,15 @@ class CrossLingual(Comparison):
     def table(self, summary):
         (about,) = summary["tasks"].values()
         places = [{**row["groups"], **row["languages"]} for row in about["arms"].values()]
+        columns = max(places, key=len)  # an arm of which every run failed has none
         rows = [
-            [row["title"], *(f"{percent(scores['mean'])} ± {percent(scores['sd'])}" for scores in of_arm.values())]
+            [
+                row["title"],
+                *(f"{percent(of_arm[at]['mean'])} ± {percent(of_arm[at]['sd'])}" if of_arm else "" for at in columns),
+            ]
             for row, of_arm in zip(about["arms"].values(), places)
         ]
-        return ["arm", *places[0]], rows
+        return ["arm", *columns], rows
 
     def draw(self, summary, figure):
         (about,), drawn = summary["tasks"].values(), {}

@@ -6,6 +6,7 @@ import statistics
 
 import numpy as np
 
+from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import OfTrained, both_arms
 from tf_adapters.studies.figure import heat_map, panels
@@ -40,6 +41,13 @@ class Gradients(OfTrained):
 
     def arms(self):
         return both_arms(period=self.every, keep_periods=True)
+
+    def check_task(self, task):
+        if task.kind not in ("classification", "multi-label", "regression"):
+            raise InputError(
+                f"{{tasks}}: {task.name} is of the kind {task.kind}, and gradients are looked at of one answer a text.",
+                tasks=list(self.tasks),
+            )
 
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras

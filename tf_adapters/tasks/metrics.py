@@ -52,8 +52,8 @@ def _numbers(values, outputs):
 class Metric:
     """A metric of texts; call it with labels and logits.
 
-    Undefined values (a correlation or Matthews coefficient of constant predictions, F1 of a class that is neither there
-    nor predicted) are 0.
+    Undefined values (a correlation or Matthews coefficient of constant predictions, F1 of a label of several that is
+    neither there nor predicted) are 0; a class that is neither is no part of a mean over classes.
 
     Attributes:
         name: str, its key in `METRICS`.

@@ -79,6 +79,12 @@ class Rows:
         return digest.hexdigest()
 
 
+def with_value_range(rows, task):
+    """`Rows` whose predictions are clipped as those of the task, a dict of an adapter directory or None."""
+    value_range = (task or {}).get("value_range")
+    return rows if value_range is None else dataclasses.replace(rows, value_range=tuple(value_range))
+
+
 def hashes(texts):
     """A hash of each text that TensorFlow computes, an int64 array of the shape of a string tensor."""
     import tensorflow as tf

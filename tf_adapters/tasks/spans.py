@@ -309,7 +309,8 @@ def _add_chunk(builder, chunk, path, bad_rows):
         where, answers = f"{shown_name(path)}, line {line}", ()
         if builder.labelled:
             answers = _answers(_answers_of_cell(cell, record, context, where), context, where)
-        builder.add(str(record.get("id", line)), question, context, answers)
+        known = record.get("id")
+        builder.add(str(line if known is None else known), question, context, answers)
 
     cells = chunk.labels if chunk.labels is not None else [None] * len(chunk)
     rows = zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records)

@@ -108,7 +108,8 @@ def read_splits(
         actual = (renamed or {}).get(split, split)
         if split == "validation" and actual not in available:
             actual = next((other for other in VALIDATION_NAMES if other in available), None)
-        parted = split in ("train", "validation") and not set(VALIDATION_NAMES + tuple(renamed or ())) & set(available)
+        validation = {*VALIDATION_NAMES, (renamed or {}).get("validation")}
+        parted = split in ("train", "validation") and not validation & set(available)
         if parted:
             held_out, actual = True, "train"
         if actual not in available:

@@ -17,11 +17,14 @@ from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
+    check_pairs,
     checked_max_length,
     checked_text,
+    flags_of,
     no_autograph,
     read_lines,
     read_tokenizer_config,
+    reads_json_alone,
     refuse_added_tokens,
     rows_of_pieces,
     tokens_of,
@@ -119,9 +122,11 @@ class ByteLevelBpe(Tokenizer):
             )
         config = read_tokenizer_config(directory)
         settings |= tokens_of(config, directory, ("cls_token", "sep_token", "pad_token", "unk_token"))
-        if "add_prefix_space" in config:
-            settings.setdefault("add_prefix_space", config["add_prefix_space"])
-        refuse_added_tokens(directory, config, len(vocabulary), listed=added)
+        if not reads_json_alone(config):
+            # transformers sets it in what tokenizer.json says, too.
+            settings |= {"add_prefix_space": False, **flags_of(config, directory, ("add_prefix_space",))}
+        own = [token for name, token in settings.items() if name.endswith("_token")]
+        refuse_added_tokens(directory, config, len(vocabulary), own=own, listed=added)
         for token in added or ():
             vocabulary.setdefault(token["content"], token["id"])
         return cls(vocabulary, merges, max_length=max_length, **settings)
@@ -362,30 +367,16 @@ def _read_tokenizer_json(path):
         ("pre_tokenizer.use_regex", before.get("use_regex", True), True),
     )
     check_is(expected, path, "give a model with RoBERTa's byte-level BPE")
-    if not _ends(after):
-        raise InputError(
-            f"post_processor={shown(after)} in {path} must put tokens around texts as RoBERTa does: give such a model."
-        )
+    cls, sep = check_pairs(after, 2, path)
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")
     vocabulary, settings = dict(vocabulary), {"add_prefix_space": before.get("add_prefix_space", False)}
     try:
         merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
-        settings |= dict(zip(("cls_token", "sep_token"), _ends(after)))
+        settings |= {"cls_token": cls, "sep_token": sep}
     except (KeyError, IndexError, TypeError) as error:
         raise InputError(
             f"{path} is no complete tokenizer ({type(error).__name__}: {shown(str(error))}): restore the file."
         ) from None
     return vocabulary, merges, settings, content.get("added_tokens")
-
-
-def _ends(after):
-    """The tokens that begin and end a text, if the `post_processor` puts them as RoBERTa does; or else none."""
-    if after.get("type") == "RobertaProcessing":
-        return [end[0] if isinstance(end, list) and end else end for end in (after.get("cls"), after.get("sep"))]
-    if after.get("type") != "TemplateProcessing" or not isinstance(after.get("pair"), list):
-        return ()
-    placed = [part["id"] for step in after["pair"] if isinstance(step, dict) for part in step.values() if "id" in part]
-    cls, sep = (placed[0], placed[-1]) if placed else (None, None)
-    return (cls, sep) if placed == [cls, "A", sep, sep, "B", sep] else ()

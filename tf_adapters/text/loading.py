@@ -39,14 +39,9 @@ def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> "Tokeni
     """
     state = state_of(model)
     config = state.door.config_of(model)
-    positions = state.family.positions(config)
     if max_length is None:
-        max_length = min(128, positions)
-    if max_length > positions:
-        raise InputError(
-            f"{{max_length}} is beyond the {positions} positions of {state.source}: give {positions} or less.",
-            max_length=max_length,
-        )
+        max_length = min(128, state.family.positions(config))
+    check_length(model, max_length)
     if state.directory is None and state.tokenizer is None:
         raise InputError(
             "{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__
@@ -64,6 +59,17 @@ def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> "Tokeni
             f"{config.vocab_size}: give the files that belong together."
         )
     return tokenizer
+
+
+def check_length(model, max_length):
+    """Raise InputError if a model's encoder has fewer positions than `max_length`."""
+    state = state_of(model)
+    positions = state.family.positions(state.door.config_of(model))
+    if max_length > positions:
+        raise InputError(
+            f"{{max_length}} is beyond the {positions} positions of {state.source}: give {positions} or less.",
+            max_length=max_length,
+        )
 
 
 def trained_tokenizer(model, text, directory):

@@ -237,7 +237,8 @@ class SentencePiece(Tokenizer):
             tokenizer = cls(model, layout=layout, max_length=max_length, **settings)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        refuse_added_tokens(directory, config, tokenizer.size, own=described.tokens, listed=listed)
+        cut = [token["content"] for token in listed]
+        refuse_added_tokens(directory, config, tokenizer.size, own=described.tokens, listed=listed, cut=cut)
         return tokenizer
 
     def word_starts(self):

@@ -180,13 +180,15 @@ def _read(content, described, path):
     steps = {str(step.get("type")): step for step in steps}
     space = steps.get("Metaspace", {})
     settings["split_by_punct"] = "Punctuation" in steps
+    # Each word that white space separates begins with a mark; by "first" alone, the text.
+    marked = ("always",) if "WhitespaceSplit" in steps else ("always", "first")
     expected = (
         ("model.type", model.get("type", "Unigram"), "Unigram"),
         ("model.byte_fallback", model.get("byte_fallback", False), False),
         ("normalizer: the quotes that become one", quotes, _QUOTES if described.own_spelling else []),
         ("pre_tokenizer", sorted(set(steps) - {"Metaspace", "WhitespaceSplit", "Punctuation"}), []),
         ("pre_tokenizer.replacement", space.get("replacement"), "\u2581"),
-        ("pre_tokenizer.prepend_scheme", space.get("prepend_scheme", "always") != "never", True),
+        ("pre_tokenizer.prepend_scheme", space.get("prepend_scheme", "always") in marked, True),
         ("pre_tokenizer.behavior", steps.get("Punctuation", {}).get("behavior", "Isolated"), "Isolated"),
     )
     check_is(expected, path, "give the encoder's own tokenizer")

@@ -37,6 +37,11 @@ class Tokenizer(tf.Module):
 
     single_specials, pair_specials, marks_second = 2, 3, True
 
+    @property
+    def before_second(self):
+        """int, special tokens before the second text of a pair."""
+        return self.pair_specials - 1
+
     def tokenize(self, text):
         """Strings `(batch,)` as ids without special tokens, an int32 RaggedTensor `(batch, (tokens))`."""
         raise NotImplementedError
@@ -118,12 +123,12 @@ class Tokenizer(tf.Module):
             rows = first.nrows(out_type=tf.int64)
             cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
             sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
-            between = [sep] * (self.pair_specials - 2)
+            between = [sep] * (self.before_second - 1)
             input_ids = tf.concat([cls, first, *between, second, sep], axis=1)
             if not self.marks_second:
                 return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
             in_second = _positions(input_ids) >= tf.gather(
-                first.row_lengths() + 1 + len(between), input_ids.value_rowids()
+                first.row_lengths() + self.before_second, input_ids.value_rowids()
             )
             return {"input_ids": input_ids, "token_type_ids": input_ids.with_values(tf.cast(in_second, tf.int32))}
 
@@ -270,7 +275,7 @@ def read_tokenizer_config(directory, accepted=None, kind=None):
 
 
 def reads_json_alone(config):
-    """Whether `tokenizer.json` says how texts are cut, whatever else lies beside it."""
+    """Whether `tokenizer.json` says how texts are cut, whatever `tokenizer_config.json` says."""
     return config.get("tokenizer_class") == _OF_ANY_KIND
 
 
@@ -285,7 +290,7 @@ def tokens_of(config, directory, roles=_ROLES):
     return {role: token for role, token in tokens.items() if token is not None}
 
 
-def refuse_added_tokens(directory, config, size, own=(), listed=()):
+def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
     """Raise InputError if tokens were added behind a vocabulary, which are cut out of a text before anything else is.
 
     Args:
@@ -294,18 +299,21 @@ def refuse_added_tokens(directory, config, size, own=(), listed=()):
         size: int, entries of the vocabulary.
         own: strs, tokens that the kind of tokenizer has behind its vocabulary.
         listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
+        cut: strs, tokens that are cut out of texts here too.
     """
     path = os.path.join(directory, "added_tokens.json")
     own = {*own, *tokens_of(config, directory).values()}
-    decoder = config.get("added_tokens_decoder") or {}
+    decoder, of_text = config.get("added_tokens_decoder") or {}, set()
     try:
         added = dict(read_json(path)) if os.path.isfile(path) else {}
         added |= {token["content"]: int(number) for number, token in decoder.items()}
         added |= {token["content"]: token["id"] for token in listed or ()}
+        # Special ones in a text are refused or read as text, as documented; these are words of the vocabulary.
+        of_text = {token["content"] for token in (*decoder.values(), *(listed or ())) if token.get("special") is False}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(f"{directory} has a list of added tokens that is damaged: restore its files.") from None
     for token, number in added.items():
-        if not is_int(number) or number >= size and token not in own:
+        if not is_int(number) or (number >= size or token in of_text - set(cut)) and token not in own:
             raise InputError(
                 f"{directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and added "
                 "tokens are not cut out of texts here: give an encoder without them."
@@ -341,6 +349,26 @@ def check_is(expected, path, advice):
     for key, value, wanted in expected:
         if value != wanted:
             raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: {advice}.")
+
+
+def check_pairs(after, separators, path):
+    """The tokens that begin and end a text by the `post_processor` of a `tokenizer.json`.
+
+    Raises: InputError, unless a pair is `[CLS] a [SEP] b [SEP]`, with so many separators in the middle.
+    """
+    places, kind = [], after.get("type")
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        cls, sep = (end[0] if isinstance(end, list) and end else end for end in (after.get("cls"), after.get("sep")))
+        places = [cls, "A", sep, *[sep] * (kind == "RobertaProcessing"), "B", sep]
+    elif kind == "TemplateProcessing" and isinstance(pair := after.get("pair"), list):
+        places = [part.get("id") for step in pair if isinstance(step, dict) for part in step.values()]
+    cls, sep = (places[0], places[-1]) if places else (None, None)
+    if not isinstance(cls, str) or places != [cls, "A", *[sep] * separators, "B", sep]:
+        raise InputError(
+            f"post_processor={shown(after)} in {path} must put a token before a pair, {separators} between its texts "
+            "and one behind: give an encoder whose tokenizer does."
+        )
+    return cls, sep
 
 
 def is_utf8(text):

@@ -163,9 +163,9 @@ class Windows:
             part = places.with_values(tf.gather(self.tokens, places.values))
             return tokenizer.join(tf.gather(self.questions, tf.gather(self.row, index)), part)
 
-    def context_positions(self):
+    def context_positions(self, tokenizer):
         """Where the part of the context stands in each window: first position and the one after, `(windows,)`."""
-        first = 2 + self.questions.row_lengths().numpy()[self.row.numpy()]
+        first = tokenizer.before_second + self.questions.row_lengths().numpy()[self.row.numpy()]
         return first, first + self.length.numpy()
 
 
@@ -298,10 +298,10 @@ def align(tokenizer, questions, contexts, context_of, *, row, start, end):
     )
 
 
-def span_labels(windows, alignment):
+def span_labels(windows, alignment, tokenizer):
     """Labels of windows whose questions are those of `alignment.row`, in that order; see `Windows.labels`."""
     row, first = windows.row.numpy(), windows.start.numpy()
-    context, after = windows.context_positions()
+    context, after = windows.context_positions(tokenizer)
     begin = alignment.first[row] - first + context
     end = alignment.last[row] - first + context
     held = (begin >= context) & (end < after)

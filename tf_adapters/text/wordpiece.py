@@ -16,6 +16,7 @@ from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, norm
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
+    check_pairs,
     checked_max_length,
     checked_text,
     flags_of,
@@ -183,10 +184,12 @@ class WordPiece(Tokenizer):
         settings = defaults | tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
         settings |= flags_of(config, directory, ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
         alone = reads_json_alone(config)
+        if config.get("tokenizer_class") == "PreTrainedTokenizerFast" and os.path.isfile(tokenizer_file):
+            alone = True  # it knows no settings of BERT's
         if os.path.isfile(vocabulary_file) and not alone:
             vocabulary = read_lines(vocabulary_file)
         elif os.path.isfile(tokenizer_file):
-            vocabulary, found, added = _read_tokenizer_json(tokenizer_file)
+            vocabulary, found, added = _read_tokenizer_json(tokenizer_file, 2 if defaults.get("double_sep") else 1)
             settings = {**settings, **found} if alone else {**found, **settings}
         else:
             raise InputError(
@@ -194,7 +197,8 @@ class WordPiece(Tokenizer):
                 "directory of a BERT model with its tokenizer's files.",
                 directory=directory,
             )
-        refuse_added_tokens(directory, config, len(vocabulary), listed=added)
+        own = [token for name, token in settings.items() if name.endswith("_token")]
+        refuse_added_tokens(directory, config, len(vocabulary), own=own, listed=added)
         return cls(vocabulary, max_length=max_length, **settings)
 
     @property
@@ -390,10 +394,11 @@ def _checked_ids(vocabulary):
     return ids
 
 
-def _read_tokenizer_json(path):
+def _read_tokenizer_json(path, separators):
     """Vocabulary, settings and added tokens of a tokenizer.json, if it is BERT's."""
     content = read_json(path)
-    model, normalizer, pre_tokenizer = objects(content, ("model", "normalizer", "pre_tokenizer"), path)
+    of_file = ("model", "normalizer", "pre_tokenizer", "post_processor")
+    model, normalizer, pre_tokenizer, after = objects(content, of_file, path)
     expected = (
         ("model.type", model.get("type", "WordPiece"), "WordPiece"),
         ("model.continuing_subword_prefix", model.get("continuing_subword_prefix", "##"), "##"),
@@ -403,6 +408,8 @@ def _read_tokenizer_json(path):
         ("pre_tokenizer.type", pre_tokenizer.get("type"), "BertPreTokenizer"),
     )
     check_is(expected, path, "give a model with BERT's WordPiece")
+    if after:  # a model without says nothing of pairs, and BERT's reads them so
+        check_pairs(after, separators, path)
     ids = model.get("vocab")
     if not isinstance(ids, dict) or not all(map(is_int, ids.values())) or sorted(ids.values()) != list(range(len(ids))):
         raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")

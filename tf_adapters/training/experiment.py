@@ -279,7 +279,7 @@ class Experiment:
             if runs.done(seed):
                 observer.end(seed, None)
                 continue
-            self._keras.backend.clear_session()
+            door_called(self.door).ops.clear_session()
             model, tokenizer = self.build(seed)
             observer.begin(seed, self.task_of(seed), model)
             folder = runs.folder(seed)
@@ -321,6 +321,7 @@ class Experiment:
             "fast": self.fast,
             "door": self.door,
             "backend": self.backend,
+            "devices": self.devices,
             **self.settings.of("compared"),
             "cache_frozen": self.settings.cache_frozen,
         }

@@ -36,7 +36,8 @@ class Trained(trained.Trained):
             )
         changes = []
         if settings.mixout:
-            changes.append(Mixout(model, settings.mixout, seed=settings.seed))
+            changes.append(mixout := Mixout(model, settings.mixout, seed=settings.seed))
+            self.begun = mixout.begun
         if settings.checkpoint_gradients:
             changes.append(GradientCheckpointing(model))
         if settings.accumulate > 1:

@@ -29,6 +29,11 @@ class Trained(trained.Trained):
 
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
         super().__init__(model, kind, examples, tokenizer, settings, workers)
+        if keras.backend.backend() == "jax" and any(len(of.value.devices()) != devices() for of in model.variables):
+            raise InputError(
+                "{model} was made under another keras.distribution: call set_distribution first, and load it after.",
+                model=type(model).__name__,
+            )
         self.parts = settings.accumulate
         self.draws = [seeds.state for seeds in _seed_dropout(model, settings.seed, settings.dropout)]
         inner = kind.trained(model, jit_compile=settings.jit_compile)
@@ -38,6 +43,7 @@ class Trained(trained.Trained):
         if settings.mixout:
             changes.append(mixout := Mixout(model, settings.mixout, seed=settings.seed))
             self.draws += [seeds.state for seeds in mixout.seeds]
+            self.begun = mixout.begun
         self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes)
         if settings.jit_compile:
             let_compiler_recurse()
@@ -48,7 +54,9 @@ class Trained(trained.Trained):
         check_door(settings.to_dict(), "keras-hub")
         if strategy is not None:
             raise InputError("{strategy} is for {door}: leave it out.", strategy=strategy, door="transformers")
-        check_rows(settings.batch_size, devices())
+        if devices() > 1:
+            # Keras spreads each part of a step.
+            check_rows(settings.batch_size, devices() * settings.accumulate)
         # With few lengths and full batches alone, so that shapes stay few.
         return dataclasses.replace(settings, jit_compile=True) if compiles_shapes() else settings
 

@@ -3,6 +3,7 @@
 import functools
 
 from tf_adapters.errors import InputError
+from tf_adapters.models.state import is_bias
 from tf_adapters.ranges import checked, is_int
 
 # So late a step that a correction for it would be none: 0.999 to this power is 0 in float32.
@@ -62,7 +63,9 @@ def make_optimizer(
         return ops.Adam(**common)
     adam = ops.AdamW if bias_correction else uncorrected_adamw(ops)
     optimizer = adam(weight_decay=weight_decay, **common)
-    optimizer.exclude_from_weight_decay(var_list=[variable for variable in variables if len(variable.shape) < 2])
+    # A bias of Keras 3's attention has an axis for heads.
+    vectors = [variable for variable in variables if len(variable.shape) < 2 or is_bias(variable.name)]
+    optimizer.exclude_from_weight_decay(var_list=vectors)
     return optimizer
 
 

@@ -167,6 +167,7 @@ class Mixout(Change):
 
     Attributes:
         dropouts: list of SeededDropouts, whose state is that of the masks.
+        begun: list of float32 variables, the matrices at the beginning.
 
     Raises:
         InputError: a rate out of range, or nothing to mix.
@@ -175,17 +176,19 @@ class Mixout(Change):
     """
 
     def __init__(self, model, rate, *, seed):
-        self.dropouts, self._mixed = [], []
+        self.dropouts, self.begun, self._places = [], [], []
         layers = [layer for layer in model.submodules if isinstance(layer, (keras.layers.Dense, MethodLayer))]
         for number, owners in enumerate(matrices_to_mix(model, layers, rate)):
             # float32 under mixed precision too, where rounding would hide what a weight moved.
-            dropout = SeededDropout(rate, seed=(seed * 1_000_033 + number) % 2**31, dtype="float32")
+            # Other seeds than those of the model's dropout.
+            dropout = SeededDropout(rate, seed=(seed * 1_000_033 + 2**30 + number) % 2**31, dtype="float32")
             self.dropouts.append(dropout)
-            self._mixed.append((owners, tf.Variable(owners[0][2], trainable=False, dtype=tf.float32), dropout))
+            self.begun.append(tf.Variable(owners[0][2], trainable=False, dtype=tf.float32))
+            self._places.append(owners)
 
     def computing(self, training):
         changes = []
-        for owners, initial, dropout in self._mixed:
+        for owners, initial, dropout in zip(self._places, self.begun, self.dropouts):
             current = tf.cast(uncast(owners[0][2]), tf.float32)
             mixed = initial + dropout(current - initial, training=training)
             changes += [(layer, attribute, tf.cast(mixed, layer.compute_dtype)) for layer, attribute, _ in owners]

@@ -45,6 +45,7 @@ class Mixout:
 
     Attributes:
         seeds: list of SeedGenerators, whose state is that of the masks.
+        begun: list of float32 variables, the matrices at the beginning.
 
     Raises:
         InputError: a rate out of range, or nothing to mix.
@@ -52,17 +53,18 @@ class Mixout:
 
     def __init__(self, model, rate, *, seed):
         kinds = (keras.layers.Dense, keras.layers.EinsumDense, MethodLayer)
-        places = matrices_to_mix(model, [layer for layer in layers_of(model) if isinstance(layer, kinds)], rate)
-        self.rate = rate
-        self.seeds = [keras.random.SeedGenerator((seed * 1_000_033 + number) % 2**31) for number in range(len(places))]
-        begun = [keras.ops.convert_to_numpy(owners[0][2]) for owners in places]  # a variable's value would be shared
-        initial = [keras.Variable(matrix, dtype="float32", trainable=False) for matrix in begun]
-        self.held, self._mixed = [*initial, *self.seeds], list(zip(places, initial, self.seeds))
+        layers = [layer for layer in layers_of(model) if isinstance(layer, kinds)]
+        self.rate, self._places, first = rate, matrices_to_mix(model, layers, rate), seed * 1_000_033 + 2**30
+        numbers = range(first, first + len(self._places))  # other ones than those of the model's dropout
+        self.seeds = [keras.random.SeedGenerator(number % 2**31) for number in numbers]
+        begun = [keras.ops.convert_to_numpy(owners[0][2]) for owners in self._places]  # a value would be shared
+        self.begun = [keras.Variable(matrix, dtype="float32", trainable=False) for matrix in begun]
+        self.held = [*self.begun, *self.seeds]
 
     def computing(self):
         """While a step is traced, layers find a mixture in place of a matrix."""
         changes = []
-        for owners, initial, seeds in self._mixed:
+        for owners, initial, seeds in zip(self._places, self.begun, self.seeds):
             # float32 under mixed precision too, where rounding would hide what a weight moved.
             begun, current = uncast(initial), uncast(owners[0][2])
             mixed = begun + keras.random.dropout(current - begun, self.rate, seed=seeds)

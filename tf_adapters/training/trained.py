@@ -19,6 +19,7 @@ class Trained:
         model, kind, examples, tokenizer, settings, workers: as given.
         keras_model: what Keras' `fit` is called on.
         draws: list of variables, the states of random numbers.
+        begun: list of variables, what Mixout mixes with: what the matrices were when the run began.
         depth: int, how many of the lowest blocks are computed beforehand.
         parts: int, how many batches of Keras a step has.
         identity: dict for JSON, what else a run is only resumed with.
@@ -29,7 +30,7 @@ class Trained:
 
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
         self.model, self.kind, self.examples, self.tokenizer = model, kind, examples, tokenizer
-        self.settings, self.workers = settings, workers
+        self.settings, self.workers, self.begun = settings, workers, []
 
     def lengths(self, tokenizer):
         """Of padded batches, where each shape is compiled; otherwise None."""
@@ -62,6 +63,7 @@ class Trained:
             "trainable": list(trains),
             "optimizer": self.optimizer_variables(optimizer),
             "dropout": self.draws,
+            **({"begun": self.begun} if self.begun else {}),
             "metric": [variable for metric in tf.nest.flatten(losses["metrics"]) for variable in metric.variables],
         }
 

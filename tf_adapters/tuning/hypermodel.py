@@ -140,7 +140,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         values = {name: choice[0] for name, choice in self.space.items() if not varies(choice)}
         for name in self.varied:
             if hp.values.get(name) is not None and hp.is_active(name):
-                values[name] = _decode(self.space[name], hp.values[name])
+                values[name] = _decode(name, self.space[name], hp.values[name])
         if "tuner/epochs" in hp.values:
             # A round of Hyperband. It trains anew: a schedule that falls to 0 over all epochs cannot go on from a
             # shorter one's end.
@@ -292,7 +292,7 @@ def _encode(choice, value):
     return value if len({type(other) for other in choice}) == 1 else str(value)
 
 
-def _decode(choice, value):
+def _decode(name, choice, value):
     if isinstance(choice, Range):
-        return value if isinstance(choice.low, float) or isinstance(choice.high, float) else int(value)
+        return int(value) if DIMENSIONS[name].types == "int" else value
     return next(other for other in choice if _encode(choice, other) == value)

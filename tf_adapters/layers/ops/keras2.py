@@ -15,6 +15,7 @@ float32 = tf.float32
 matmul, cast, einsum, stop_gradient = tf.matmul, tf.cast, tf.einsum, tf.stop_gradient
 bias_add, softmax = tf.nn.bias_add, tf.nn.softmax
 value, stack, scope = tf.convert_to_tensor, tf.stack, tf.name_scope
+clear_session = keras.backend.clear_session
 take, choose, maximum = tf.gather, tf.where, tf.maximum
 reshape, shape, argmax = tf.reshape, tf.shape, tf.argmax
 Adam, AdamW = one_pass(keras.optimizers.Adam), one_pass(keras.optimizers.AdamW)

@@ -50,6 +50,13 @@ def scope(name):
     return contextlib.nullcontext()
 
 
+def clear_session():
+    """Free what Keras keeps of earlier models; the distribution over devices stays, which Keras would forget."""
+    spread = keras.distribution.distribution()
+    keras.backend.clear_session()
+    keras.distribution.set_distribution(spread)
+
+
 _by_erf = []
 
 

@@ -48,7 +48,7 @@ def config_of(model):
         backbone = backbone_of(model)
         # Where a model has no labels, as many as transformers' configurations have then.
         bare = model is backbone or family_of(model).head_of(model) == "masked-lm"
-        outputs = 2 if bare else int(getattr(model, "num_classes", 0) or model.output_shape[-1])
+        outputs = 2 if bare else getattr(model, "num_classes", 0) or _outputs_of(model)
         names = {index: f"LABEL_{index}" for index in range(outputs)}
         # KerasHub's own RoBERTa has no rows before a text's first one.
         offset = any(isinstance(layer, OffsetPositions) for layer in layers_of(backbone))
@@ -65,6 +65,13 @@ def config_of(model):
             getattr(backbone, "_tf_adapters_checkpoint", {}).get("pooler_hidden_act"),
         )
     return config
+
+
+def _outputs_of(model):
+    shape = model.output_shape
+    if not isinstance(shape, tuple) or not isinstance(shape[-1], int):
+        raise InputError("{model} must answer one tensor of logits, (..., outputs).", model=type(model).__name__)
+    return shape[-1]
 
 
 def computes(model):
@@ -396,6 +403,8 @@ def cast_frozen(model):
         except NotImplementedError:
             continue  # of another class than Keras' own, such as positions
         cast.update((id(weight), layer) for weight in layer.weights)
+    if not cast:
+        return model
     for name, variable in _by_name(state, model).items():
         if variable is not before[name]:
             variable._tf_adapters_cast = functools.partial(matrix_of, cast[id(variable)])

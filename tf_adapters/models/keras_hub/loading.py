@@ -20,7 +20,7 @@ from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
 from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.state import state_of
-from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights
+from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, refuse_unread
 from tf_adapters.paths import find_here
 
 _KEY = "tf_adapters_checkpoint"
@@ -225,6 +225,7 @@ def _read_weights(model, family, directory):
             variable.assign((value.T if turned else value).reshape(tuple(variable.shape)))
             read.add(id(variable))
         pooler = f"{prefix}{family.pooler_name}." if family.pooler_name else None
+        refuse_unread(weights, keys, named, prefix, (pooler or f"{prefix}pooler.",))
         lost = [name for name in missing if name.startswith(prefix) and not (pooler and name.startswith(pooler))]
         if lost:
             raise InputError(

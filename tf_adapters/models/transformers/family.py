@@ -195,7 +195,8 @@ class Family:
         head = self.head_of(model)
         if head in ("token-classification", "question-answering"):
             return False  # a pooler is there for another adapter's head
-        return self.pooled_classifier or head in ("multiple-choice", "none")
+        # A class of the user's own may read it.
+        return self.pooled_classifier or head in ("multiple-choice", "none", None)
 
 
 def heads_of(prefix, **others):

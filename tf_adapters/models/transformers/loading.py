@@ -20,7 +20,7 @@ from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
 from tf_adapters.models.transformers.names import named_weights
-from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, shard_names
+from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, refuse_unread, shard_names
 from tf_adapters.paths import ALIASES, find_here
 
 TEXT_FILES = (
@@ -29,7 +29,6 @@ TEXT_FILES = (
     "spm.model", "added_tokens.json",
 )  # fmt: skip
 # Buffers, and keys of encoders that sentence-transformers or PyTorch add.
-_IGNORED = ("embeddings.position_ids",)
 
 
 def load_backbone(
@@ -59,7 +58,8 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
 
     What `load_backbone` would give at this place, head and a pooler that it trains included, without a second encoder:
     for tasks that are trained one after the other. The encoder is compared with its files. The given model keeps it
-    too; use one of them at a time.
+    too; use one of them at a time, and no graph of the other that was traced before. What trains in the encoder is what
+    trained in the given model: `set_trainable` decides anew.
 
     Args:
         model: as `load_backbone` returns it, without adapters (`remove_adapters`).
@@ -211,12 +211,6 @@ def _read_weights(model, family, directory, kept=()):
         # A checkpoint of the bare encoder lacks the prefix.
         bare = not any(key.startswith(prefix) for key in weights)
         keys = {prefix + key if bare else key: key for key in weights}
-        adapters = [key for key in keys if "adapter" in key]
-        if adapters:
-            raise InputError(
-                f"{weights.path} holds adapters ({adapters[0]}, ...), which a plain model would silently drop: "
-                "load the pretrained encoder and then the adapter directory with load_adapter."
-            )
         missing = [name for name, (variable, _) in named.items() if name not in keys and id(variable) in inside]
         missing_pooler = [name for name in missing if id(named[name][0]) in pooler_ids]
         missing = [name for name in missing if name not in missing_pooler]
@@ -225,19 +219,7 @@ def _read_weights(model, family, directory, kept=()):
                 f"{weights.path} lacks {len(missing)} weights of the encoder that config.json describes, "
                 f"{missing[0]} the first: the file belongs to another architecture or is incomplete."
             )
-        extra = [
-            key
-            for key in keys
-            if key.startswith(prefix)
-            and key not in named
-            and not key.endswith(_IGNORED)
-            and not key.startswith(prefix + "pooler.")
-        ]
-        if extra:
-            raise InputError(
-                f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
-                "first: the configuration belongs to another model."
-            )
+        refuse_unread(weights, keys, named, prefix, (prefix + "pooler.",))
         found = set()
         for name, (variable, transposed) in named.items():
             if name not in keys or name in missing_pooler:
