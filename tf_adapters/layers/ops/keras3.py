@@ -70,6 +70,7 @@ def gelu_by_erf():
         _by_erf.pop()
 
 
+@registered  # ELECTRA's head has it in Keras' files
 def _gelu(inputs):
     if _by_erf:
         return 0.5 * inputs * (1.0 + ops.erf(inputs * 0.5**0.5))
