@@ -46,6 +46,7 @@ def test_one_adapter_comes_back_and_acts_as_before(door, tmp_path):
         model.save_weights(str(tmp_path / file))
         other.load_weights(str(tmp_path / file))
         fresh = adapted(door)
+        set_active(other, "a")
         other.save_weights(str(tmp_path / file))
         fresh.load_weights(str(tmp_path / file))
         np.testing.assert_array_equal(answers(door, fresh), wanted)
@@ -108,10 +109,10 @@ def test_a_file_that_does_not_fit_leaves_the_model_as_it_was(door, tmp_path):
 
 def test_what_set_weights_brings_changes_nothing_of_what_acts(door):
     model = adapted(door, ("a", "b"))
-    weights, before = model.get_weights(), answers(door, model)
     with disable_adapters(model):
-        model.set_weights(weights)
-    np.testing.assert_array_equal(answers(door, model), before)
+        weights = model.get_weights()
+    model.set_weights(weights)
+    assert int(state_of(model).acting.number) == state_of(model).adapters["b"].number == 2
 
 
 def test_files_of_larger_models_and_checkpoints_of_tensorflow_are_refused_as_well(door, tmp_path):
