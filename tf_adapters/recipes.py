@@ -4,7 +4,6 @@ A recipe holds everything that a run needs besides the data and the backbone.
 Where a paper and its published code differ, `source` says which one is followed.
 """
 
-import collections.abc
 import dataclasses
 from typing import Optional
 
@@ -14,7 +13,7 @@ from tf_adapters.errors import InputError
 
 # Of full and top-N fine-tuning, for which no recipe is.
 FULL_LEARNING_RATE = 5e-5
-# Of pretraining on hidden words. These are made without TensorFlow.
+# Of pretraining on hidden words.
 PRETRAINING = ("gururangan-2020",)
 
 
@@ -76,7 +75,6 @@ _DEVLIN = (
     "'Follows Devlin et al. (2018)': the decay of 0.01; epsilon and clipping, which no paper states, are in "
     "houlsby-code-2019."
 )
-_DECAY = dict(weight_decay=0.01)
 
 
 def _report_code(sharing):
@@ -108,41 +106,18 @@ def _he(size, rate, epochs, source, **others):
 
 
 def _full(rate, epochs, source, **others):
-    return {
-        "adapter": methods.AdapterConfig(),
-        "trainable": "full",
-        "learning_rate": rate,
-        "epochs": epochs,
-        "source": source,
-        **others,
-    }
+    usual = {"adapter": methods.AdapterConfig(), "trainable": "full"}
+    return {**usual, "learning_rate": rate, "epochs": epochs, "source": source, **others}
 
 
 _LORA = dict(learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
 
 
-class _Recipes(collections.abc.Mapping):
-    """The recipes by name, in the order of the papers. Each is made at its first use: a help text that names them needs
-    no TensorFlow."""
-
-    def __init__(self, makers):
-        self._makers, self._made = makers, {}
-
-    def __getitem__(self, name):
-        if name not in self._made:
-            self._made[name] = Recipe(name=name, **self._makers[name]())
-        return self._made[name]
-
-    def __iter__(self):
-        return iter(self._makers)
-
-    def __len__(self):
-        return len(self._makers)
-
-
-RECIPES = _Recipes(
-    {
-        "default": lambda: dict(
+#: The recipes by name, in the order of the papers.
+RECIPES = {
+    name: Recipe(name=name, **about)
+    for name, about in {
+        "default": dict(
             adapter=methods.AdapterConfig(),
             learning_rate=1e-3,
             epochs=3,
@@ -153,7 +128,7 @@ RECIPES = _Recipes(
                 "what the benchmark `quality` found better on SST-2's validation rows."
             ),
         ),
-        "houlsby-2019": lambda: dict(
+        "houlsby-2019": dict(
             adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
             learning_rate=3e-4,
             epochs=20,
@@ -164,9 +139,9 @@ RECIPES = _Recipes(
                 "states none. "
             )
             + _DEVLIN,
-            **_DECAY,
+            weight_decay=0.01,
         ),
-        "houlsby-2019-additional": lambda: dict(
+        "houlsby-2019-additional": dict(
             adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
             learning_rate=1e-4,
             epochs=50,
@@ -174,9 +149,9 @@ RECIPES = _Recipes(
             "3e-3}), the middle of its epochs ({20, 50, 100}, chosen by hand from learning curves) and the largest of "
             "its sizes ({2, 4, 8, 16, 32, 64}). `tune --space houlsby-2019-additional` has all. The length is the "
             "published code's. " + _DEVLIN,
-            **_DECAY,
+            weight_decay=0.01,
         ),
-        "houlsby-code-2019": lambda: dict(
+        "houlsby-code-2019": dict(
             adapter=methods.AdapterConfig(activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"),
             learning_rate=3e-4,
             epochs=5,
@@ -192,7 +167,7 @@ RECIPES = _Recipes(
             bias_correction=False,
             decay_from_start=True,
         ),
-        "report-per-layer": lambda: dict(
+        "report-per-layer": dict(
             adapter=methods.AdapterConfig(init_stddev=1e-2, sharing="layer", train_layer_norm="none"),
             learning_rate=3e-4,
             epochs=10,
@@ -200,7 +175,7 @@ RECIPES = _Recipes(
             + " Its model 'Houlsby': one adapter for both places of a block, LayerNorms and pooler frozen. "
             "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
         ),
-        "report-unshared": lambda: dict(
+        "report-unshared": dict(
             adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
             head_layers=2,
             learning_rate=3e-4,
@@ -209,23 +184,23 @@ RECIPES = _Recipes(
             + " Its model 'not shared': the count of table 1, 3,006,720, is that of the encoder's LayerNorms (not the "
             "embeddings') and of the first of the two classifiers.",
         ),
-        "report-3-shared": lambda: dict(
+        "report-3-shared": dict(
             adapter=methods.AdapterConfig(init_stddev=1e-2, sharing=3, train_layer_norm="none"),
             learning_rate=3e-4,
             epochs=10,
             source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
         ),
-        "report-additional": lambda: dict(
+        "report-additional": dict(
             adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
             head_layers=2,
             learning_rate=1e-4,
             epochs=50,
             source=_REPORT + " Table 3: its model 'not shared' on the additional tasks.",
         ),
-        "report-per-layer-code": lambda: _report_code("layer"),
-        "report-unshared-code": lambda: _report_code("none"),
-        "report-3-shared-code": lambda: _report_code(3),
-        "he-2021": lambda: _he(
+        "report-per-layer-code": _report_code("layer"),
+        "report-unshared-code": _report_code("none"),
+        "report-3-shared-code": _report_code(3),
+        "he-2021": _he(
             64,
             1e-4,
             20,
@@ -233,7 +208,7 @@ RECIPES = _Recipes(
             "TAE.",
             batch_size=16,
         ),
-        "he-2021-tae": lambda: _he(
+        "he-2021-tae": _he(
             256,
             1e-4,
             10,
@@ -242,13 +217,11 @@ RECIPES = _Recipes(
             batch_size=16,
             max_length=512,
         ),
-        "he-2021-xtreme": lambda: _he(
+        "he-2021-xtreme": _he(
             256, 5e-5, 5, "section 4 and table 11 (UD-POS and Wikiann). The length is XTREME's published code's."
         ),
-        "he-2021-xnli": lambda: _he(
-            256, 4e-5, 5, "section 4 and table 11 (XNLI). The length is XTREME's published code's."
-        ),
-        "han-2021": lambda: dict(
+        "he-2021-xnli": _he(256, 4e-5, 5, "section 4 and table 11 (XNLI). The length is XTREME's published code's."),
+        "han-2021": dict(
             adapter=methods.AdapterConfig(
                 bottleneck_size=48,
                 activation="swish",
@@ -266,7 +239,7 @@ RECIPES = _Recipes(
                 "are."
             ),
         ),
-        "pfeiffer-2021": lambda: dict(
+        "pfeiffer-2021": dict(
             adapter=methods.AdapterConfig(
                 bottleneck_size=48,
                 activation="relu",
@@ -285,7 +258,7 @@ RECIPES = _Recipes(
                 "and length are Houlsby et al.'s. The best epoch is kept; training does not stop before the last."
             ),
         ),
-        "hu-2022": lambda: dict(
+        "hu-2022": dict(
             adapter=methods.LoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
@@ -294,7 +267,7 @@ RECIPES = _Recipes(
                 "the paper's text says Gaussian. AdamW there, Adam here."
             ),
         ),
-        "liu-2024-dora": lambda: dict(
+        "liu-2024-dora": dict(
             adapter=methods.DoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
@@ -303,7 +276,7 @@ RECIPES = _Recipes(
                 "pretrained one."
             ),
         ),
-        "liu-2022": lambda: dict(
+        "liu-2022": dict(
             adapter=methods.IA3Config(),
             learning_rate=3e-3,
             epochs=3,
@@ -316,56 +289,54 @@ RECIPES = _Recipes(
                 "package's own."
             ),
         ),
-        "houlsby-2019-full": lambda: _full(
+        "houlsby-2019-full": _full(
             3e-5,
             3,
             "Houlsby et al. 2019, section 3.2: full fine-tuning on GLUE, whose numbers are Devlin et al.'s (3 epochs, "
             "batches of 32, the best of 5e-5, 4e-5, 3e-5 and 2e-5). " + _DEVLIN,
-            **_DECAY,
+            weight_decay=0.01,
         ),
-        "houlsby-2019-additional-full": lambda: _full(
+        "houlsby-2019-additional-full": _full(
             3e-5,
             20,
             "Houlsby et al. 2019, section 3.3: full fine-tuning on the additional tasks, and with --trainable top-N "
             "variable fine-tuning. One of its rates ({1e-5, 3e-5, 1e-4, 3e-3}), the shortest of its epochs ({20, 50, "
             "100}); `tune --space houlsby-2019-top-n` has all. " + _DEVLIN,
-            **_DECAY,
+            weight_decay=0.01,
         ),
-        "houlsby-2019-layer-norm": lambda: _full(
+        "houlsby-2019-layer-norm": _full(
             3e-4,
             20,
             "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. "
             "Its rate is not stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3}). " + _DEVLIN,
             trainable="layer-norm",
-            **_DECAY,
+            weight_decay=0.01,
         ),
-        "he-2021-full": lambda: _full(
+        "he-2021-full": _full(
             2e-5,
             20,
             "He et al. 2021, section 3.2, appendix A.2 and table 10: full fine-tuning on GLUE, one of the rates "
             "searched (1e-5 to 5e-5). `tune --space he-2021-glue-full` has the search. Warm-up is not stated: a tenth.",
             batch_size=16,
         ),
-        "he-2021-tae-full": lambda: _full(
+        "he-2021-tae-full": _full(
             2e-5,
             10,
             "He et al. 2021, appendix A.2 and table 10: full fine-tuning on TAE.",
             batch_size=16,
             max_length=512,
         ),
-        "he-2021-xtreme-full": lambda: _full(
+        "he-2021-xtreme-full": _full(
             2e-5, 5, "He et al. 2021, appendix A.2 and table 11: full fine-tuning on UD-POS and Wikiann."
         ),
-        "he-2021-xnli-full": lambda: _full(
-            1e-5, 5, "He et al. 2021, appendix A.2 and table 11: full fine-tuning on XNLI."
-        ),
-        "han-2021-full": lambda: _full(
+        "he-2021-xnli-full": _full(1e-5, 5, "He et al. 2021, appendix A.2 and table 11: full fine-tuning on XNLI."),
+        "han-2021-full": _full(
             2e-5,
             10,
             "Han et al. 2021, table 3: fine-tuning without adapters, 2e-5 for 10 epochs in batches of 32, 128 tokens. "
             "The schedule is not stated: as with adapters.",
         ),
-        "gururangan-2020": lambda: _full(
+        "gururangan-2020": _full(
             1e-4,
             100,
             "Gururangan et al. 2020, section 4 and the table of hyperparameters for pretraining: task-adaptive "
@@ -378,8 +349,8 @@ RECIPES = _Recipes(
             epsilon=1e-6,
             weight_decay=0.01,
         ),
-    }
-)
+    }.items()
+}
 
 
 def get_recipe(name: str) -> Recipe:
@@ -389,7 +360,7 @@ def get_recipe(name: str) -> Recipe:
 
 
 def check_recipe(name):
-    """Raise InputError unless there is such a recipe; needs no TensorFlow."""
+    """Raise InputError unless there is such a recipe."""
     if name not in RECIPES:
         raise InputError(f"{{recipe}} is unknown: the recipes are {', '.join(RECIPES)}.", recipe=name)
 
