@@ -87,14 +87,18 @@ def with_options_of(*settings, without=(), helps=None):
 def _parameters_of(group):
     """The options of a dataclass, as parameters of a function."""
     for field in dataclasses.fields(group):
-        about, kind = field.metadata["choice"], str
-        if about.read is None:
-            kind = next((part for part in get_args(field.type) if part is not type(None)), field.type)
+        about = field.metadata["choice"]
+        kind = without_none(field.type) if about.read is None else str
         kind = Optional[kind] if field.default is None else kind
         annotation = _annotation(kind, about.options_of(field.name), about)
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
         )
+
+
+def without_none(kind):
+    """The type `T` of an annotation `T` or `Optional[T]`."""
+    return next((part for part in get_args(kind) if part is not type(None)), kind)
 
 
 class Command(typer.core.TyperCommand):

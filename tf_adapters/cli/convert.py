@@ -3,13 +3,14 @@
 import pathlib
 from typing import Optional
 
-from tf_adapters.adapterhub.description import find_directory
+from tf_adapters.adapterhub.description import find_directory, read_description
 from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.directories import check_writable, local
 from tf_adapters.cli.options import Overwrite, Source
-from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import local
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.saving.settings import read_settings
 
 
 def convert(
@@ -68,8 +69,6 @@ def convert(
 
 
 def _check_encoder_unchanged(directory):
-    from tf_adapters.saving.settings import read_settings
-
     trained = read_settings(directory)["parameters"]
     if trained["layer_norm"] or trained["backbone"]:
         raise InputError(
@@ -79,8 +78,6 @@ def _check_encoder_unchanged(directory):
 
 
 def _named_model(directory):
-    from tf_adapters.adapterhub.description import read_description
-
     _, settings = read_description(directory)
     name = settings.get("model_name") or settings.get("base_model_name_or_path")
     if not name:
@@ -104,7 +101,6 @@ def _from_hub(directory, output, source, head, max_length):
     from tf_adapters import load_backbone, load_tokenizer, parameter_counts, save_adapter, set_trainable
     from tf_adapters.adapterhub import import_adapter
     from tf_adapters.adapterhub.bridge import describe_head
-    from tf_adapters.kinds import get_kind
 
     described = describe_head(directory) if head else None
     kind = "classification" if described is None else _kind(described)

@@ -8,11 +8,16 @@ import shlex
 from typing import Optional
 
 from tf_adapters.cli.options import DATA_DIR
+from tf_adapters.cli.report import show_bad_rows
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, choice
-from tf_adapters.tasks.files import check_streams
+from tf_adapters.tasks.files import BadRows, check_streams, peek
+from tf_adapters.tasks.labels import doubts
 from tf_adapters.tasks.lines import DELIMITERS, Dialect
 from tf_adapters.tasks.readers import READERS
+from tf_adapters.tasks.registry import check_task
+from tf_adapters.tasks.rows import sample_rows
+from tf_adapters.tasks.splitting import low_resource
 
 SKIP_BAD_ROWS = "Leave out rows of your files that cannot be used (fields, quotes, JSON, labels), and count them."
 DEFAULT_TASK = "rotten-tomatoes"
@@ -167,9 +172,6 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
 
     def peek(self):
         """Find a missing package, or a wrong name or column of the user's files, before TensorFlow is loaded."""
-        from tf_adapters.tasks.files import BadRows, peek
-        from tf_adapters.tasks.registry import check_task
-
         if self.task is not None:
             check_task(self.task, data_dir=self.data_dir)
             return
@@ -184,8 +186,6 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
 
     def sampled(self, task, seed):
         """The `Task` with the rows that a seed trains on."""
-        from tf_adapters.tasks.rows import sample_rows
-
         if self.max_train_rows is None:
             return task
         return dataclasses.replace(task, train=sample_rows(task.train, count=self.max_train_rows, seed=seed))
@@ -215,9 +215,6 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
 
     def _read(self, console, read):
         """What `read` gives for a `BadRows` or None; says how many rows were left out."""
-        from tf_adapters.cli.report import show_bad_rows
-        from tf_adapters.tasks.files import BadRows
-
         bad_rows = BadRows() if self.skip_bad_rows else None
         with console.status("Reading the data ..."):
             rows = read(bad_rows)
@@ -276,8 +273,6 @@ class DataOptions(LabelOptions, _RowsOptions):
 
     def sampled(self, task, seed):
         """The `Task` with the rows that a seed trains on."""
-        from tf_adapters.tasks.splitting import low_resource
-
         if self.low_resource is not None:
             return low_resource(task, count=self.low_resource, seed=seed)
         return super().sampled(task, seed)
@@ -316,8 +311,6 @@ class TextOptions(_RowsOptions):
 
 def _show_doubts(console, task, separator):
     """Say what the labels look like in place of what they were taken for."""
-    from tf_adapters.tasks.labels import doubts
-
     found = doubts(task.labels, kind=task.kind, separator=separator)
     if found is not None:
         sentence, values = found

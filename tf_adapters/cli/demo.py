@@ -5,10 +5,12 @@ import os
 import warnings
 
 from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.directories import named_directories
 from tf_adapters.cli.options import Source
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import named_directories
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.serving.shared_encoder import SharedEncoder, read_tasks
 
 # Name of a field, as `Kind.served_texts` has it: its title, its lines, and what stands in it before anything is typed.
 FIELDS = {
@@ -46,8 +48,6 @@ def demo(
     It needs Gradio: `pip install "tf_adapters[demo]"`.
     """
     named = named_directories(directories)
-
-    from tf_adapters.serving.shared_encoder import SharedEncoder, read_tasks
 
     tasks = read_tasks(named)
     for task in tasks.values():
@@ -117,8 +117,6 @@ def build_page(encoder):
 
 def fields_of(task):
     """What a `SharedTask` reads, a tuple of names of `FIELDS`; of pairs the second follows the first."""
-    from tf_adapters.kinds import get_kind
-
     return get_kind(task.kind).served_texts(task.about)
 
 

@@ -7,14 +7,21 @@ from typing import List, Optional
 
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.data import LabelOptions
+from tf_adapters.cli.directories import check_new_file, check_pairs, json_text, load_scorer, local, reading_of
 from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, Overwrite, ScoringOptions
-from tf_adapters.cli.output import check_new_file, json_text
 from tf_adapters.cli.plots import check_plot, draw_confusion
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
-from tf_adapters.cli.trained import check_pairs, load_scorer, local, reading_of
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.saving.atomic import write_text
+from tf_adapters.saving.settings import read_settings, task_of
+from tf_adapters.tasks.analysis import INDO_EUROPEAN, OTHER_FAMILIES, class_report, group_means, language_of
 from tf_adapters.tasks.files import BadRows
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.rows import with_value_range
 
 MEANS = (
     "Means over languages (He et al. 2021: target is all but the source, distant is outside the Indo-European family)"
@@ -68,8 +75,6 @@ def evaluate(
     if plot is not None:
         check_plot(plot)
     door = where.choose(scoring.fast)
-    from tf_adapters.saving.settings import read_settings, task_of
-
     given, directory = directory, local(directory)
     settings = read_settings(directory)
     kind, labels = task_of(settings)
@@ -92,10 +97,6 @@ def evaluate(
     console = terminal()
     start(console, door=door, precision=scoring.precision)
     from tf_adapters.pipeline import labelled_rows
-    from tf_adapters.saving.atomic import write_text
-    from tf_adapters.tasks.own_files import rows_from_file
-    from tf_adapters.tasks.readers import metric_of
-    from tf_adapters.tasks.rows import with_value_range
 
     metric = metric_of(kind, metric or (settings["task"] or {}).get("metric"), labels)
     if input_file:
@@ -130,9 +131,6 @@ def evaluate(
 def _score(console, scorer, kind_name, labels, metric, name, rows):
     """Everything that is known of one data set, as a dict for JSON."""
     from tf_adapters.cli.progress import counting
-    from tf_adapters.kinds import get_kind
-    from tf_adapters.tasks.analysis import class_report
-    from tf_adapters.tasks.metrics import METRICS
 
     kind = get_kind(kind_name)
     with counting(console, f"scoring {name}", total=len(rows)) as advance:
@@ -152,9 +150,6 @@ def _score(console, scorer, kind_name, labels, metric, name, rows):
 
 
 def _means(results, metric, source):
-    from tf_adapters.tasks.analysis import INDO_EUROPEAN, OTHER_FAMILIES, group_means, language_of
-    from tf_adapters.tasks.metrics import METRICS
-
     if source not in INDO_EUROPEAN | OTHER_FAMILIES:
         raise InputError(f"--source-language {source} is not a known language code, such as en.")
     languages = [language_of(task) for task in results]

@@ -7,13 +7,24 @@ import shlex
 from typing import Optional
 
 from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.directories import (
+    check_writable,
+    encoder_source,
+    load_bank,
+    load_scorer,
+    local,
+    named_directories,
+    reading_of,
+)
 from tf_adapters.cli.options import DataDir, DoorOptions, Source
-from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import encoder_source, load_bank, load_scorer, local, named_directories, reading_of
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
 from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, STORAGES, check_export_file, check_version_directory
+from tf_adapters.tasks.own_files import KEPT, rows_from_file
+from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.rows import with_value_range
 
 LOST = 0.005  # of the metric, above which an export is not recommended
 _EXAMPLES = {
@@ -131,8 +142,6 @@ def _rows_to_check(directory, file, quantize, data_dir, door="transformers"):
         return None
     start(terminal(), door=door)
     from tf_adapters.pipeline import labelled_rows
-    from tf_adapters.tasks.own_files import KEPT, rows_from_file
-    from tf_adapters.tasks.rows import with_value_range
 
     if file is None:
         try:
@@ -164,7 +173,6 @@ def server_note(version):
 def _export_one(directory, output, format, storage, quantize, rows, model, door):
     console = terminal()
     start(console, door=door)
-    from tf_adapters.kinds import get_kind
     from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export import export_saved_model
 
@@ -188,7 +196,6 @@ def _export_one(directory, output, format, storage, quantize, rows, model, door)
 def _say_check(console, scorer, settings, named_rows, output, format):
     from tf_adapters.cli.progress import counting
     from tf_adapters.serving.convert import check_export, runner_of
-    from tf_adapters.tasks.readers import metric_of
 
     (kind, labels), (name, rows) = task_of(settings), named_rows
     metric = metric_of(kind, (settings["task"] or {}).get("metric"), labels)

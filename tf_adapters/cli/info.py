@@ -6,13 +6,20 @@ import json
 import pathlib
 from typing import Optional
 
+from rich import box
+from rich.table import Column, Table
+
 from tf_adapters.cli.command import argument, option
-from tf_adapters.cli.output import json_text
+from tf_adapters.cli.directories import json_text, local
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import local
+from tf_adapters.cli.report import show_numbers
 from tf_adapters.errors import InputError
+from tf_adapters.recipes import RECIPES
 from tf_adapters.saving.hub import find_adapter
-from tf_adapters.saving.settings import SETTINGS_FILE
+from tf_adapters.saving.model_card import described_origin, told
+from tf_adapters.saving.settings import SETTINGS_FILE, directory_size, read_settings
+from tf_adapters.tasks.registry import ABOUT, FAMILIES
+from tf_adapters.training.disk import RESUME_FOLDER
 
 
 def info(
@@ -62,11 +69,6 @@ def _adapter(source):
 
 
 def _show_directory(console, directory, as_json):
-    from tf_adapters.cli.report import show_numbers
-    from tf_adapters.saving.model_card import described_origin, told
-    from tf_adapters.saving.settings import directory_size, read_settings
-    from tf_adapters.training.disk import RESUME_FOLDER
-
     settings = read_settings(directory)
     size = directory_size(directory)
     if as_json:
@@ -87,13 +89,8 @@ def _show_directory(console, directory, as_json):
         fitted = f"fitted here for {task['head_steps']:,} steps" if task["head_steps"] else "the encoder's own"
         rows["labels"] = f"none: it guesses hidden words; its head is {fitted}"
     rows = {name: value for name, value in rows.items() if value is not None}
-    rows.update(
-        {
-            f"trained {kind.replace('_', ' ')}": f"{parameters[kind]:,}"
-            for kind in ("adapter", "layer_norm", "head", "backbone")
-            if parameters[kind]
-        }
-    )
+    parts = ("adapter", "layer_norm", "head", "backbone")
+    rows |= {f"trained {part}": f"{parameters[part]:,}" for part in parts if parameters[part]}
     if settings["training"]:
         rows["training"] = told(settings["training"])
     for split, numbers in (settings.get("seeds") or {}).get("summary", {}).items():
@@ -127,30 +124,23 @@ def _show_model(console, source, bottleneck_size, as_json):
     total = family.parameters(config)["total"]
     rows = _recipe_rows(family, config, bottleneck_size)
     if as_json:
-        print(
-            json.dumps({"source": source, "model_type": family.model_type, "total": total, "recipes": rows}, indent=2)
-        )
+        about = {"source": source, "model_type": family.model_type, "total": total, "recipes": rows}
+        print(json.dumps(about, indent=2))
         return
     console.print(
         f"{source}: {family.model_type}, {config.num_hidden_layers} blocks of {config.hidden_size}, "
         f"{family.positions(config)} positions,\n{total:,} parameters without a head"
     )
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title="What each recipe trains, without the last classifier",
-        title_justify="left",
-        box=box.SIMPLE,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("recipe", overflow="fold")
-    for name in ("adapters", "adapter", "norms", "head", "trained", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for names, row in _alike(rows):
+    names = ("adapters", "adapter", "norms", "head", "trained", "share")
+    columns = [Column("recipe", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in names)]
+    title = "What each recipe trains, without the last classifier"
+    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    alike = {}
+    for row in rows:
+        alike.setdefault(tuple(value for name, value in row.items() if name != "recipe"), []).append(row)
+    for row, *others in alike.values():
         table.add_row(
-            "\n".join(names),
+            "\n".join(each["recipe"] for each in (row, *others)),
             f"{row['adapters']} x {row['bottleneck_size']}" if row["bottleneck_size"] else str(row["adapters"]),
             *(f"{row[name]:,}" for name in ("adapter", "layer_norm", "head", "trained")),
             f"{row['share']:.2%}",
@@ -158,18 +148,8 @@ def _show_model(console, source, bottleneck_size, as_json):
     console.print(table, soft_wrap=False)
 
 
-def _alike(rows):
-    """`(names of recipes, row)` for those of the same numbers together."""
-    groups = {}
-    for row in rows:
-        groups.setdefault(tuple(value for name, value in row.items() if name != "recipe"), []).append(row)
-    return [([row["recipe"] for row in group], group[0]) for group in groups.values()]
-
-
 def _recipe_rows(family, config, bottleneck_size):
     """Parameters that each recipe trains on a model, as dicts."""
-    from tf_adapters.recipes import RECIPES
-
     sizes = family.parameters(config)
     rows = []
     for recipe in RECIPES.values():
@@ -216,8 +196,6 @@ def tasks(
 
     `tf-adapters tasks crowdflower/`
     """
-    from tf_adapters.tasks.registry import ABOUT, FAMILIES
-
     shown = {name: about for name, about in ABOUT.items() if name.startswith(prefix or "")}
     if not shown:
         raise InputError(f"{prefix}: no task's name starts so; `tf-adapters tasks` lists all.")

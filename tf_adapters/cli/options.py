@@ -136,15 +136,15 @@ class AdapterOptions:
         return changed_adapter(recipe, changes)
 
 
-class _Run:
+class _Training:
     def given(self):
         """The values by the names of `TrainingSettings`, without those that a recipe is to decide.
 
         Raises:
             InputError: some exclude each other.
         """
-        fields = [field for field in dataclasses.fields(self) if "field" in field.metadata]
-        values = {field.metadata["field"]: getattr(self, field.name) for field in fields}
+        names = {field.metadata["field"]: field.name for field in dataclasses.fields(self)}
+        values = {name: getattr(self, names[name]) for name in names if name in choices()}
         check_together(values)
         check_packages(values)
         return {name: value for name, value in values.items() if not (choices()[name].of_recipe and value is None)}
@@ -157,18 +157,14 @@ _OF_PYTHON = (
 )
 
 
-@with_options_of(TrainingSettings, without=_OF_PYTHON)
-class _OfTask(_Run):
-    pass
-
-
-@dataclasses.dataclass
-class RunOptions(SpeedOptions, _OfTask):
+@with_options_of(TrainingSettings, SpeedOptions, without=_OF_PYTHON)
+class RunOptions(_Training):
     """How a task is trained."""
 
 
 @with_options_of(
     TrainingSettings,
+    SpeedOptions,
     # Steps are options of the command's own, and hidden words are not labels.
     without=(
         *_OF_PYTHON,
@@ -182,12 +178,7 @@ class RunOptions(SpeedOptions, _OfTask):
         "1e-3, of `full` 1e-4, or a recipe of pretraining's.",
     },
 )
-class _OfTexts(_Run):
-    pass
-
-
-@dataclasses.dataclass
-class PretrainOptions(SpeedOptions, _OfTexts):
+class PretrainOptions(_Training):
     """How hidden words are learned."""
 
 

@@ -5,6 +5,7 @@ import importlib.util
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.saving.atomic import replacing
 
 EXTENSIONS = (".png", ".pdf", ".svg")
 
@@ -134,7 +135,5 @@ def _heights(values, axes, place, most_levels=6):
 
 
 def _save(figure, path):
-    from tf_adapters.saving.atomic import replacing
-
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)

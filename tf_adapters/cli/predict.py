@@ -17,21 +17,28 @@ from rich.text import Text
 
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.data import ReadingOptions
-from tf_adapters.cli.options import DoorOptions, Overwrite, ScoringOptions
-from tf_adapters.cli.output import check_new_file, json_text
-from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import (
+from tf_adapters.cli.directories import (
+    check_new_file,
     check_pairs,
     encoder_source,
+    json_text,
     load_bank,
     load_scorer,
     local,
     named_directories,
     reading_of,
 )
+from tf_adapters.cli.options import DoorOptions, Overwrite, ScoringOptions
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.saving.atomic import replacing
 from tf_adapters.saving.settings import read_settings, task_of
+from tf_adapters.tasks.files import is_stream, shown_name
 from tf_adapters.tasks.labels import KINDS
+from tf_adapters.tasks.own_files import unlabelled_chunks
+from tf_adapters.tasks.rows import with_value_range
+from tf_adapters.tasks.splitting import parse_shard, shard_chunks
 
 CHUNK_ROWS = 1024
 # Cells of a terminal: the most of an answer, and the least of a text, whatever its width.
@@ -129,8 +136,6 @@ def predict(
 
 def _with_texts(kind, chunks, label, progress):
     """What was read of each chunk's rows, and their records."""
-    from tf_adapters.kinds import get_kind
-
     kind = get_kind(kind)
     for chunk in chunks:
         rows = chunk.rows()
@@ -138,8 +143,6 @@ def _with_texts(kind, chunks, label, progress):
 
 
 def _write(output, chunks):
-    from tf_adapters.saving.atomic import replacing
-
     if output == "-":
         # JSON is UTF-8, whatever the terminal's encoding.
         sys.stdout.reconfigure(encoding="utf-8")
@@ -191,9 +194,6 @@ def _check_tasks(named, settings, text_pair_column):
 
 def _label_by_one(console, named, settings, source, scoring, door):
     """A function of rows and progress to their records, by an adapter that has the encoder to itself."""
-    from tf_adapters.kinds import get_kind
-    from tf_adapters.tasks.rows import with_value_range
-
     about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}
     scorer, _ = load_scorer(named[""], source, console, **about)
     kind, labels = task_of(settings[""])
@@ -208,7 +208,6 @@ def _label_by_one(console, named, settings, source, scoring, door):
 
 def _label_by_several(console, named, settings, source, scoring, door):
     """The same by adapters that share the encoder: a record has an entry for each."""
-    from tf_adapters.kinds import get_kind
     from tf_adapters.serving.bank import BankScorer
 
     scorer = BankScorer(load_bank(named, source, console, door=door), batch_size=scoring.batch_size)
@@ -223,10 +222,6 @@ def _label_by_several(console, named, settings, source, scoring, door):
 
 
 def _chunks(input_file, shard, reading):
-    from tf_adapters.tasks.files import is_stream, shown_name
-    from tf_adapters.tasks.own_files import unlabelled_chunks
-    from tf_adapters.tasks.splitting import parse_shard, shard_chunks
-
     if shard is None:
         return unlabelled_chunks(input_file, **reading)
     index, count = parse_shard(shard)

@@ -10,15 +10,16 @@ import typer
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import TextOptions
+from tf_adapters.cli.directories import check_folder
 from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, PretrainOptions
-from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.report import show_pretraining, through_door_of
 from tf_adapters.errors import InputError
 from tf_adapters.paths import find_here
 from tf_adapters.ranges import RANGES
 from tf_adapters.recipes import PRETRAINING, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE
-from tf_adapters.training.disk import HEAD_FOLDER, RESUME_FOLDER
+from tf_adapters.training.disk import HEAD_FOLDER, RESUME_FOLDER, clear, is_to_be_cleared
 from tf_adapters.training.settings import check_door, choices
 
 # Of everything, and of adapters.
@@ -110,10 +111,8 @@ def pretrain(
     start(console, door=door, precision=run.precision)
     import tf_adapters
     from tf_adapters.cli.progress import PeriodProgress
-    from tf_adapters.cli.report import show_pretraining, through_door_of
     from tf_adapters.models.door import door_called
     from tf_adapters.models.state import state_of
-    from tf_adapters.training.disk import clear, is_to_be_cleared
 
     data = texts.read(console, run.seed)
     if epochs is not None:

@@ -8,9 +8,13 @@ import numpy as np
 from rich import box
 from rich.table import Column, Table
 
+from tf_adapters.cli.plots import draw_curve, draw_perplexity
+from tf_adapters.kinds import get_kind
 from tf_adapters.saving.atomic import remove_file
 from tf_adapters.saving.settings import directory_size, read_settings
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.training.disk import LOG_FILE
+from tf_adapters.training.settings import option_of
 
 EXAMPLES = 4
 MOST_COLUMNS = 8
@@ -108,7 +112,6 @@ def predict_held_out(console, model, task, tokenizer, batch_size):
 
 def show_report(console, model, task, output, result, seconds, settings, held_out):
     """Print held-out results, what was trained, sizes, times, examples and what to do next."""
-    from tf_adapters.kinds import get_kind
     from tf_adapters.models.state import state_of
     from tf_adapters.models.trainable import parameter_counts
     from tf_adapters.training.experiment import keep
@@ -163,8 +166,6 @@ def through_door_of(model):
 
 def _draw_curve(output, task):
     """Draw the run's `log.csv`; the path, or None without Matplotlib or where there are too few points."""
-    from tf_adapters.cli.plots import draw_curve
-
     remove_file(output / CURVE_FILE)
     if importlib.util.find_spec("matplotlib") is None:
         return None
@@ -177,8 +178,6 @@ def _draw_curve(output, task):
 
 def _read_log(output):
     """The rows of a run's `log.csv`, dicts of floats; none if there is no such file."""
-    from tf_adapters.training.disk import LOG_FILE
-
     if not (output / LOG_FILE).exists():
         return []
     with open(output / LOG_FILE, newline="", encoding="utf-8") as file:
@@ -187,8 +186,6 @@ def _read_log(output):
 
 def warnings(kind, task, held_out, others):
     """What a reader should know of a result before using it, a list of sentences; `others` of `without_training`."""
-    from tf_adapters.training.settings import option_of
-
     score, sentences = held_out.numbers[METRICS[task.metric].primary], []
     for what, value in others.items():
         if value >= score and score < 1:
@@ -234,7 +231,6 @@ def show_seeds(console, runs):
 
 def show_pretraining(console, model, output, result, seconds):
     """Print and draw how perplexity fell."""
-    from tf_adapters.cli.plots import draw_perplexity
     from tf_adapters.models.state import state_of
 
     log = [(int(row["step"]), row["validation_perplexity"]) for row in _read_log(output)]

@@ -9,9 +9,9 @@ import socket
 from typing import Optional
 
 from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.directories import encoder_source, named_directories
 from tf_adapters.cli.options import Source
 from tf_adapters.cli.quiet import terminal
-from tf_adapters.cli.trained import encoder_source, named_directories
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
 from tf_adapters.saving.settings import read_settings

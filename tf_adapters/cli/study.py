@@ -1,63 +1,56 @@
 """`tf-adapters study NAME`: a command for each study, made of its class."""
 
+import functools
 import inspect
 import os
 import pathlib
-import types
-from typing import Annotated, Optional, Union, get_args, get_origin
+from typing import Annotated, Optional
 
 import typer
+from rich.measure import Measurement
+from rich.table import Table
 
 from tf_adapters.cli import options
-from tf_adapters.cli.output import check_folder
+from tf_adapters.cli.command import option, without_none
+from tf_adapters.cli.directories import check_folder, check_new_file
 from tf_adapters.cli.quiet import terminal
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import check_choice
+from tf_adapters.studies.figure import write_page
 from tf_adapters.studies.lab import STUDY_FILE, TABLE_FILE, Observer, Stopped, clear, run
 from tf_adapters.studies.study import SUMMARY_FILE, options_of, title_of
 
-# Of each option of all studies: its type, its help and its default.
-_RUN = {
-    "output": (Optional[pathlib.Path], "Folder to write. Default: `studies/` and the study's name.", None),
-    "smoke": (bool, "So small that it only shows that the study runs, in a minute or two.", False),
-    "resume": (
-        bool, "Go on with an interrupted study, or add seeds, tasks or rates to one: what is measured stays.", False
-    ),
-    "overwrite": (bool, "Replace the study in the output folder.", False),
-}  # fmt: skip
+_run_option = functools.partial(option, panel="Run")
 
 
 def study_command(study):
     """The function of a study's command, with its options as parameters."""
-    parameters = {}
+    parameters = []
     for name, about in options_of(study).items():
-        field, help = study.__dataclass_fields__[name], about.help
-        default = field.default
+        field, help, read = study.__dataclass_fields__[name], about.help, None
+        default, kind = field.default, without_none(field.type)
         if about.of is not None:
+            kind, read = str, functools.partial(_read, name, about.of)
             help += " Several: with commas between them." + (f" Default: `{_words(default)}`." if default else "")
         elif default not in (None, False):
             help += f" Default: `{default}`."
-        kind = bool if default is False else Optional[str if about.of is not None else _word_of(field.type)]
-        parameters[name] = "Study", kind, help, False if default is False else None
-    parameters |= {name: ("Run", *about) for name, about in _RUN.items()}
+        kind, default = (bool, False) if default is False else (Optional[kind], None)
+        annotation = option(kind, help, f"--{name.replace('_', '-')}", panel="Study", read=read)
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        )
+    parameters += list(inspect.signature(_run).parameters.values())[2:]
 
     def command(**values):
-        given = {name: values[name] for name in options_of(study) if values[name] is not None}
-        given = {name: value for name, value in given.items() if value is not False}  # which 0 equals
-        given = {name: _read(name, value, options_of(study)[name]) for name, value in given.items()}
-        _run(study, given, **{name: values[name] for name in _RUN})
+        given = {name: values.pop(name) for name in options_of(study)}
+        given = {name: value for name, value in given.items() if value is not None and value is not False}
+        _run(study, given, **values)
 
     command.__name__ = study.name
     command.__doc__ = f"{inspect.cleandoc(study.__doc__)}\n\nReproduces: {study.figures}.\n\n{_EXAMPLES}".replace(
         "NAME", study.name
     )
-    signature = []
-    for name, (panel, kind, help, default) in parameters.items():
-        spelled = f"--{name.replace('_', '-')}"
-        kind = Annotated[kind, typer.Option(spelled, help=help, rich_help_panel=panel, show_default=False)]
-        signature.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-    command.__signature__ = inspect.Signature(signature)
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
+    command.__signature__ = inspect.Signature(parameters)
     return command
 
 
@@ -68,7 +61,21 @@ _EXAMPLES = (
 )
 
 
-def _run(study, given, *, output, smoke, resume, overwrite):
+def _run(
+    study,
+    given,
+    *,
+    output: _run_option(
+        Optional[pathlib.Path], "Folder to write. Default: `studies/` and the study's name.", "--output"
+    ) = None,
+    smoke: _run_option(bool, "So small that it only shows that the study runs, in a minute or two.", "--smoke") = False,
+    resume: _run_option(
+        bool,
+        "Go on with an interrupted study, or add seeds, tasks or rates to one: what is measured stays.",
+        "--resume",
+    ) = False,
+    overwrite: _run_option(bool, "Replace the study in the output folder.", "--overwrite") = False,
+):
     chosen = study.smoke(**given) if smoke else study(**given)
     output = output or pathlib.Path("studies", f"{study.name}-smoke" if smoke else study.name)
     check_choice("precision", getattr(chosen, "precision", "float32"), options.PRECISIONS)
@@ -124,9 +131,6 @@ def duration(seconds):
 
 def show_summary(console, study, summary, output):
     """Print a study's table, and where its files are."""
-    from rich.measure import Measurement
-    from rich.table import Table
-
     columns, rows = study.table(summary)
     table = Table(box=None, pad_edge=False)
     for place, column in enumerate(columns):
@@ -149,9 +153,6 @@ def page(
     overwrite: options.Overwrite = False,
 ):
     """One HTML page with the figures and tables of all studies below a folder: `tf-adapters study page studies`."""
-    from tf_adapters.cli.output import check_new_file
-    from tf_adapters.studies.figure import write_page
-
     output = output or folder / "index.html"
     check_new_file(output, overwrite=overwrite)
     count = write_page(folder, output)
@@ -163,23 +164,14 @@ def summary_of(study):
     return f"{title_of(study)} *{study.figures}*"
 
 
-def _word_of(annotation):
-    """The type of a field without `Optional`."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return next(part for part in get_args(annotation) if part is not type(None))
-    return annotation
-
-
 def _words(values):
     return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
-def _read(name, value, about):
-    if about.of is None:
-        return value
-    option = f"--{name.replace('_', '-')}"
+def _read(name, of, text):
+    """The values, read by `of`, that an option's text has with commas between them; a tuple."""
     try:
-        return tuple(about.of(word.strip()) for word in value.split(",") if word.strip())
+        return tuple(of(word.strip()) for word in text.split(",") if word.strip())
     except ValueError:
-        kind = {int: "whole numbers", float: "numbers"}[about.of]
-        raise InputError(f"{option} {value} must be {kind} with commas between them.") from None
+        kind = {int: "whole numbers", float: "numbers"}[of]
+        raise InputError(f"{{{name}}} must be {kind} with commas between them.", **{name: text}) from None

@@ -7,11 +7,15 @@ import zipfile
 from typing import List, Optional
 
 from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.directories import check_writable, load_scorer, local
 from tf_adapters.cli.options import DataDir, Overwrite, ScoringOptions
-from tf_adapters.cli.output import check_writable
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import load_scorer, local
+from tf_adapters.cli.report import show_numbers
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.saving.atomic import folder_beside, reason
+from tf_adapters.saving.hub import push_adapter
+from tf_adapters.saving.settings import read_settings, task_of
 
 CHUNK_ROWS = 4096
 ZIP = "submission.zip"
@@ -51,7 +55,6 @@ def submit(
             with zipfile.ZipFile(folder / ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
                 for file in files:
                     archive.write(folder / file, file)
-    from tf_adapters.cli.report import show_numbers
     from tf_adapters.tasks.glue import SUBMISSIONS
 
     show_numbers(console, str(output), {submission.file: f"{submission.rows:,} rows" for _, submission in submissions})
@@ -62,7 +65,6 @@ def submit(
 
 def _plan(directories):
     """Pairs of a directory and a `Submission`, in the server's order; needs no TensorFlow."""
-    from tf_adapters.saving.settings import read_settings, task_of
     from tf_adapters.tasks.glue import SUBMISSIONS
 
     of_task = {}
@@ -120,7 +122,6 @@ def _predict(console, directory, submissions, folder, data_dir, scoring):
 
     from tf_adapters._keras import keras
     from tf_adapters.cli.progress import counting
-    from tf_adapters.kinds import get_kind
     from tf_adapters.tasks.glue import HEADER
 
     # The model of the directory before is of no more use.
@@ -155,8 +156,6 @@ def _complete_folder(output, *, stale):
 
     A file named `stale` in `output` goes then, if the block did not make it anew.
     """
-    from tf_adapters.saving.atomic import folder_beside, reason
-
     try:
         with folder_beside(output.absolute()) as temporary:
             yield temporary
@@ -192,8 +191,6 @@ def push(
 
     `predict`, `evaluate`, `info`, `export` and `convert` take the id in place of a directory then.
     """
-    from tf_adapters.saving.hub import push_adapter
-
     address = push_adapter(
         directory, repository, private=private, revision=revision, message=message, base_model=base_model,
         license=license,

@@ -8,14 +8,14 @@ from typing import List, Optional
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
+from tf_adapters.cli.directories import check_folder, local, name_of
 from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, RunOptions, listed, refuse
-from tf_adapters.cli.output import check_folder
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.trained import local, name_of
 from tf_adapters.errors import InputError
+from tf_adapters.methods import config_from_dict
 from tf_adapters.paths import find_here
 from tf_adapters.recipes import RECIPES, get_recipe
-from tf_adapters.saving.settings import SETTINGS_FILE
+from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
 from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster
 from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE
 from tf_adapters.training.settings import TrainingSettings, check_door, for_one_device, option_of
@@ -119,7 +119,6 @@ def train(
     make = functools.partial(_make_strategy, strategy, door)
     strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
     from tf_adapters.cli.runs import Runner
-    from tf_adapters.methods import config_from_dict
     from tf_adapters.training.experiment import Experiment
 
     if pretrained and pretrained["adapter"] is not None:
@@ -149,8 +148,6 @@ def _fused(directories, adapter):
 
 def _pretrained(directory, output, recipe, trainable, adapter, fused):
     """The settings of --from-pretrained-adapter."""
-    from tf_adapters.saving.settings import read_settings
-
     refuse(
         adapter.given() + ["--fuse"] * bool(fused),
         f"is of new adapters, and --from-pretrained-adapter {directory} has its own",

@@ -12,8 +12,9 @@ import typer
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
+from tf_adapters.cli.directories import check_folder, json_text
 from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
-from tf_adapters.cli.output import check_folder, json_text
+from tf_adapters.cli.plots import draw_trials
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import predict_held_out, right_aligned
 from tf_adapters.errors import InputError
@@ -23,6 +24,7 @@ from tf_adapters.paths import find_here
 from tf_adapters.ranges import choices_of, number_or_word
 from tf_adapters.recipes import check_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder, write_text
+from tf_adapters.training.disk import refuse_other
 from tf_adapters.tuning import worker_name
 from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range, get_space
 
@@ -280,8 +282,6 @@ def _run_search(console, hypermodel, oracle, output, settings):
 
 
 def _check_settings(output, settings):
-    from tf_adapters.training.disk import refuse_other
-
     if not (output / SETTINGS_FILE).exists():
         raise InputError(
             f"--output {output} is not the chief's: give the folder that it writes, which all machines must share."
@@ -292,7 +292,6 @@ def _check_settings(output, settings):
 
 def _finish(console, hypermodel, rows, output, settings, chosen):
     """Keep the best adapter, and write and show what was found."""
-    from tf_adapters.cli.plots import draw_trials
     from tf_adapters.saving.directory import copy_adapter
 
     _write_table(output / TABLE_FILE, rows, hypermodel.metric)
