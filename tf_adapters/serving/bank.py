@@ -17,8 +17,10 @@ from tf_adapters.models.loading import choose_door, load_backbone
 from tf_adapters.models.routing import routing_of
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import check_finite
+from tf_adapters.ranges import check_choice
 from tf_adapters.serving.bank_graph import BankedTask, BankGraph, BankTasks, Rows
 from tf_adapters.serving.task_parts import Encoder, is_encodable, read_task, task_parts
+from tf_adapters.serving.versions import STORAGES
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 from tf_adapters.text.tokenizer import INPUTS, Tokenizer, checked_text
 
@@ -65,8 +67,7 @@ class AdapterBank:
     _now: BankTasks
 
     def __init__(self, backbone: PathLike, *, storage: str = "float32", door: Optional[str] = None) -> None:
-        if storage not in ("float32", "bfloat16", "float16"):
-            raise InputError("{storage} is unknown: use 'float32', 'bfloat16' or 'float16'.", storage=storage)
+        check_choice("storage", storage, STORAGES)
         backend = door_called(choose_door(door)).backend()
         if backend != "tensorflow":
             raise InputError(
@@ -79,7 +80,7 @@ class AdapterBank:
             warnings.filterwarnings("ignore", message=".*no pooler weights")
             self.backbone: Model = load_backbone(backbone, head="none", door=door)
         routing_of(self.backbone).make_routable(state_of(self.backbone).family, self.backbone)
-        self._encoder = Encoder.of(self.backbone)
+        self._encoder = Encoder(self.backbone)
         self._lock = threading.RLock()
         pooler = [
             RowStore(tf.convert_to_tensor(variable)[tf.newaxis], name=name)
@@ -118,9 +119,7 @@ class AdapterBank:
     @property
     def tables(self):
         """Every `RowTable`."""
-        graph = self._now.graph
-        tables = [*(pool.table for pool in (*graph.pools, *graph.heads)), graph.norms, graph.poolers]
-        return [table for table in tables if table is not None]
+        return self._now.graph.row_tables
 
     def add(self, name: str, directory: PathLike) -> "AdapterBank":
         """Add the adapter directory of a task.
@@ -153,16 +152,12 @@ class AdapterBank:
             return self
 
     def __call__(self, inputs):
-        missing = {"task", "input_ids"} - set(inputs)
-        if missing:
-            raise InputError(
-                f"inputs lack {sorted(missing)[0]!r}: give task and input_ids, and attention_mask if there is padding."
-            )
-        unknown = set(inputs) - {"task", *INPUTS}
-        if unknown:
-            raise InputError(
-                f"inputs have {sorted(unknown)[0]!r}: give task, input_ids, attention_mask and token_type_ids alone."
-            )
+        for verb, names in (("lack", {"task", "input_ids"} - set(inputs)), ("have", set(inputs) - {"task", *INPUTS})):
+            for name in sorted(names):
+                raise InputError(
+                    f"inputs {verb} {name!r}: give task and input_ids, and of attention_mask and token_type_ids what "
+                    "there is."
+                )
         if not tf.executing_eagerly():
             raise InputError(
                 "A bank was called in a graph, whose tasks could not change: call it outside tf.function, or "
@@ -254,11 +249,8 @@ class AdapterBank:
             settings, arrays = read_task(directory, self._encoder)
             parts = task_parts(settings, arrays, directory, self._encoder, graph.tokenizer)
             stored = {key: row for key, (_, _, row) in parts.adapters.items()}
-            check_finite(
-                {f"{key}.{part}": array for key, row in stored.items() for part, array in row.items()},
-                directory,
-                dtype=self.storage,
-            )
+            stored = {f"{key}.{part}": array for key, row in stored.items() for part, array in row.items()}
+            check_finite(stored, directory, dtype=self.storage)
             task = self._stored(parts, graph)
             graph = dataclasses.replace(graph, tokenizer=parts.tokenizer) if graph.tokenizer is None else graph
             self._become({**self.tasks, name: task}, graph)
@@ -287,17 +279,8 @@ class AdapterBank:
         rows["head"] = Rows(heads.table, heads.put(parts.classifier))
         labels = () if parts.kind == "regression" else parts.labels
         value_range = None if parts.value_range is None else tuple(parts.value_range)
-        return BankedTask(
-            parts.kind,
-            labels,
-            *parts.text,
-            parts.outputs,
-            value_range,
-            pools=pools,
-            heads=heads,
-            rows=rows,
-            sites=sites,
-        )
+        weights = {"pools": pools, "heads": heads, "rows": rows, "sites": sites}
+        return BankedTask(parts.kind, labels, *parts.text, parts.outputs, value_range, **weights)
 
     def _check_name(self, name, new):
         tasks = self._now.tasks

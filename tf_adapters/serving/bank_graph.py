@@ -255,7 +255,7 @@ class BankGraph:
     @property
     def row_tables(self):
         """The `RowTable`s in which tasks have rows, a list."""
-        tables = [self.norms, self.poolers, *(pool.table for pool in self.pools + self.heads)]
+        tables = [*(pool.table for pool in self.pools + self.heads), self.norms, self.poolers]
         return [table for table in tables if table is not None]
 
     def logits(self, inputs, columns, whole=False):
@@ -416,15 +416,8 @@ def _in_order(before, used):
 
 
 def _answers(logits, columns, task, readable, tables):
-    """The outputs of an `AdapterBank`, in a graph.
-
-    Args:
-        logits: float32 `(batch, width)`.
-        columns: as `BankGraph.columns` returns them.
-        task: strings `(batch,)`, as they were asked for.
-        readable: bool `(batch,)`: is its text UTF-8.
-        tables: as of a `BankTasks`.
-    """
+    """The outputs of an `AdapterBank`, in a graph, where the logits of tasks that were asked for are known; `readable`
+    says of each row whether its text is UTF-8."""
     slot = tf.maximum(columns["slot"], 0)
     shown = tf.strings.unicode_transcode(task, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD)
     missing = tf.strings.join(["unknown task '", shown, "'"])

@@ -19,6 +19,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.models.door import only_on_tensorflow
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
+from tf_adapters.ranges import check_choice
 from tf_adapters.saving.atomic import replacing
 from tf_adapters.saving.directory import kind_of_model
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, check_export_file
@@ -59,10 +60,8 @@ def export_file(model, path, *, format, text=None, task=None, quantize="none"):
         InputError: the file is there or cannot be written, tf2onnx is missing, or an operation of the model has no
             counterpart, which the message names; a bank is empty, or larger than the 2 GiB that a file may have.
     """
-    if format not in FORMATS[1:]:
-        raise InputError(f"{{format}} is unknown: use one of {', '.join(map(repr, FORMATS[1:]))}.", format=format)
-    if quantize not in QUANTIZED:
-        raise InputError(f"{{quantize}} is unknown: use one of {', '.join(map(repr, QUANTIZED))}.", quantize=quantize)
+    check_choice("format", format, FORMATS[1:])
+    check_choice("quantize", quantize, QUANTIZED)
     if quantize != "none" and format != "onnx":
         raise InputError("{quantize} is for {format} 'onnx': leave it out.", quantize=quantize, format=format)
     path = check_export_file(path, format)
@@ -113,11 +112,6 @@ def _int32(names, ids):
     return {name: tf.cast(values, tf.int32) for name, values in zip(names, ids)}
 
 
-def _number(task):
-    # A number beyond int32 would be that of another task.
-    return tf.cast(tf.clip_by_value(task, tf.int32.min, tf.int32.max), tf.int32)
-
-
 def _pooler(model):
     pooler = state_of(model).family.pooler(model)
     return [] if pooler is None else pooler.weights
@@ -136,10 +130,13 @@ def _of_bank(bank, format, quantize):
     specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
     specs.append(tf.TensorSpec([None], _IDS[format], name="task"))
     with bank.packed() as tasks, state_of(bank.backbone).door.as_matrices(bank.backbone):
-        function = tf.function(
-            lambda *inputs: tasks.numbered_logits(_int32(names, inputs) | {"task": _number(inputs[-1])}),
-            input_signature=specs, autograph=False,
-        )  # fmt: skip
+
+        @tf.function(input_signature=specs, autograph=False)
+        def function(*inputs):
+            # A number beyond int32 would be that of another task.
+            task = tf.cast(tf.clip_by_value(inputs[-1], tf.int32.min, tf.int32.max), tf.int32)
+            return tasks.numbered_logits(_int32(names, inputs) | {"task": task})
+
         known = list(tasks.tasks.values())
         about = {
             "tasks": json.dumps(list(tasks.tasks)),
@@ -161,13 +158,10 @@ def _of_bank(bank, format, quantize):
 def _onnx(function, specs, about, quantize, kept):
     import logging
 
-    try:
-        import onnx
-        import tf2onnx
+    import onnx
+    import tf2onnx
 
-        from tf_adapters.serving.onnx_graph import in_integers, tidied
-    except ImportError as error:
-        raise InputError(f'ONNX files need tf2onnx ({error}): run `pip install "tf_adapters[onnx]"`.') from None
+    from tf_adapters.serving.onnx_graph import in_integers, tidied
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     model, _ = tf2onnx.convert.from_function(
@@ -309,43 +303,32 @@ def runner_of(path, format):
 
     Args:
         path: of the export.
-        format: `"saved-model"`, `"onnx"` or `"litert"`.
-
-    Raises:
-        InputError: ONNX Runtime is not installed.
+        format: `"saved-model"`, `"onnx"` (also its bytes), or `"litert"`.
     """
     if format == "onnx":
-        return _session(path)
-    if format == "litert":
-        call = tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
+        import onnxruntime
+
+        held = onnxruntime.InferenceSession(path if isinstance(path, bytes) else str(path))
+        names, outputs = ([value.name for value in values] for values in (held.get_inputs(), held.get_outputs()))
+
+        def call(**inputs):
+            ids = {name: np.asarray(values, np.int64) for name, values in inputs.items()}
+            return dict(zip(outputs, held.run(outputs, ids)))
+
+    elif format == "litert":
+        held = call = tf.lite.Interpreter(str(path)).get_signature_runner("serving_default")
         names = list(call.get_input_details())
     else:
-        loaded = tf.saved_model.load(str(path))
-        call = loaded.signatures["tokens"]
+        held = tf.saved_model.load(str(path))
+        call = held.signatures["tokens"]
         names = list(call.structured_input_signature[1])
 
     def run(inputs):
-        return _logits({name: np.asarray(value) for name, value in call(**{n: inputs[n] for n in names}).items()})
+        found = {name: np.asarray(value) for name, value in call(**{name: inputs[name] for name in names}).items()}
+        if "start_logits" in found:
+            return np.stack([found["start_logits"], found["end_logits"]], -1)
+        logits = found["logits"]
+        return logits[:, np.newaxis] if logits.ndim == 1 else logits
 
-    run.model = None if format == "litert" else loaded  # its variables live as long as it does
+    run.model = held  # its variables live as long as it does
     return run
-
-
-def _session(path):
-    try:
-        import onnxruntime
-    except ImportError:
-        raise InputError("A check of ONNX files needs ONNX Runtime: run `pip install onnxruntime`.") from None
-    session = onnxruntime.InferenceSession(path if isinstance(path, bytes) else str(path))
-    names = [value.name for value in session.get_inputs()]
-    outputs = [value.name for value in session.get_outputs()]
-    return lambda inputs: _logits(
-        dict(zip(outputs, session.run(outputs, {name: np.asarray(inputs[name], np.int64) for name in names})))
-    )
-
-
-def _logits(outputs):
-    if "start_logits" in outputs:
-        return np.stack([outputs["start_logits"], outputs["end_logits"]], -1)
-    logits = outputs["logits"]
-    return logits[:, np.newaxis] if logits.ndim == 1 else logits

@@ -14,8 +14,9 @@ from tf_adapters.models.door import only_on_tensorflow
 from tf_adapters.models.merging import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
+from tf_adapters.ranges import check_choice
 from tf_adapters.saving.directory import kind_of_model
-from tf_adapters.serving.versions import check_storage, check_version_directory, write_version
+from tf_adapters.serving.versions import STORAGES, check_version_directory, write_version
 from tf_adapters.tasks.readers import get_reader
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import INPUTS, Tokenizer, is_utf8
@@ -72,7 +73,7 @@ def export_saved_model(
     """
     only_on_tensorflow(model, "export_saved_model")
     directory = check_version_directory(directory)
-    check_storage(storage)
+    check_choice("storage", storage, STORAGES)
     if not isinstance(text, Tokenizer):
         raise InputError("{text} must be the tokenizer of training.", text=text)
     task = task or {}
@@ -200,7 +201,7 @@ def export_bank(bank: "AdapterBank", directory: PathLike, *, storage: str = "flo
     from tf_adapters.serving.bank import AdapterBank
 
     directory = check_version_directory(directory)
-    check_storage(storage)
+    check_choice("storage", storage, STORAGES)
     if not isinstance(bank, AdapterBank) or not bank.tasks:
         raise InputError("{bank} must be an AdapterBank with at least one task: add(name, directory).", bank=bank)
     with bank.packed() as tasks:

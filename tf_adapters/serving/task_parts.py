@@ -17,12 +17,12 @@ from tf_adapters.tasks.labels import KINDS
 from tf_adapters.text.loading import check_length, load_tokenizer
 
 
-@dataclasses.dataclass(frozen=True)
 class Encoder:
-    """What adapters of a bank must agree with.
+    """What adapters of a bank must agree with: the facts of a plain model without a head; InputError if it was
+    changed since it was loaded.
 
     Attributes:
-        model: a plain model without a head.
+        model: as given.
         family: its `Family`.
         ops: module of `layers.ops`.
         digest, source: of the encoder's weights, as adapter directories have them.
@@ -36,47 +36,26 @@ class Encoder:
         computes: dict of what it computes beside its weights; see `models.door`.
     """
 
-    model: object
-    family: object
-    ops: object
-    digest: str
-    source: str
-    hidden_size: int
-    depth: int
-    norm_names: list
-    norms: list
-    pooler: list
-    pooler_names: list
-    row_places: tuple
-    head_activation: object
-    computes: dict
-
-    @classmethod
-    def of(cls, model):
-        """The facts of a plain model without a head."""
+    def __init__(self, model):
         state, family = state_of(model), state_of(model).family
-        config, array, ops = state.door.config_of(model), state.door.array, state.door.ops
+        config, array = state.door.config_of(model), state.door.array
         if state.changed(model):
             raise InputError(
                 "The encoder was changed since it was loaded, and adapters were trained on it as it was: load it again."
             )
         norms, origin = norm_layers(family, model), state.origin(model)
-        pooler = list(family.pooler(model).weights) if family.pooled_classifier else []
-        read = [norm.gamma for norm in norms] + pooler
-        saved = state.door.named_weights(model, read)
+        self.model, self.family, self.ops, self.source = model, family, state.door.ops, state.source
+        self.digest = origin.digest if family.pooled_classifier else origin.digest_without_pooler
+        self.hidden_size, self.depth = config.hidden_size, len(family.blocks(model))
+        self.pooler = list(family.pooler(model).weights) if family.pooled_classifier else []
+        saved = state.door.named_weights(model, [norm.gamma for norm in norms] + self.pooler)
         saved = {id(variable): name.removeprefix(f"{family.prefix(model)}.") for name, (variable, _) in saved.items()}
-        return cls(
-            model=model, family=family, ops=ops, source=state.source, hidden_size=config.hidden_size,
-            digest=origin.digest if family.pooled_classifier else origin.digest_without_pooler,
-            depth=len(family.blocks(model)),
-            norm_names=[f"backbone.{saved[id(norm.gamma)].rpartition('.')[0]}" for norm in norms],
-            norms=[np.stack([array(norm.gamma), array(norm.beta)]) for norm in norms],
-            pooler=pooler,
-            pooler_names=[f"head.{saved[id(variable)]}" for variable in pooler],
-            row_places=family.row_places(config),
-            head_activation=ops.activation(one_name(family.head_activation(config))),
-            computes=state.door.computes(model),
-        )  # fmt: skip
+        self.norm_names = [f"backbone.{saved[id(norm.gamma)].rpartition('.')[0]}" for norm in norms]
+        self.norms = [np.stack([array(norm.gamma), array(norm.beta)]) for norm in norms]
+        self.pooler_names = [f"head.{saved[id(variable)]}" for variable in self.pooler]
+        self.row_places = family.row_places(config)
+        self.head_activation = self.ops.activation(one_name(family.head_activation(config)))
+        self.computes = state.door.computes(model)
 
     def stacked(self, norms):
         """Such a list as `norms` in one array, zeros behind the units of the narrower ones."""

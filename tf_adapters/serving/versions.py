@@ -84,12 +84,6 @@ def check_export_file(path, format):
     return path
 
 
-def check_storage(storage):
-    """Raise InputError if frozen weights cannot be stored so."""
-    if storage not in STORAGES:
-        raise InputError(f"{{storage}} is unknown: use one of {', '.join(map(repr, STORAGES))}.", storage=storage)
-
-
 def write_version(directory, root, functions, about, **values):
     """Write a SavedModel as a version directory that appears when it is complete.
 
