@@ -46,13 +46,8 @@ class Real:
 
     def problem(self, value):
         """As of `Whole`."""
-        bounds = (
-            ("above", self.above),
-            ("of at least", self.at_least),
-            ("below", self.below),
-            ("at most", self.at_most),
-        )
-        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        bounds = {"above": self.above, "of at least": self.at_least, "below": self.below, "at most": self.at_most}
+        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
         words = f"must be a number {words}" + ("" if self.such_as is None else f", such as {self.such_as:g}")
         if is_real(value):
             return None if self._holds(_rounded(value)) else words

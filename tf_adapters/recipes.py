@@ -7,9 +7,9 @@ Where a paper and its published code differ, `source` says which one is followed
 import dataclasses
 from typing import Optional
 
-from tf_adapters import methods
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
+from tf_adapters.methods import AdapterConfig, DoraConfig, IA3Config, LoraConfig
 
 # Of full and top-N fine-tuning, for which no recipe is.
 FULL_LEARNING_RATE = 5e-5
@@ -79,9 +79,7 @@ _DEVLIN = (
 
 def _report_code(sharing):
     return dict(
-        adapter=methods.AdapterConfig(
-            activation="gelu_tanh", init_stddev=1e-3, sharing=sharing, train_layer_norm="encoder"
-        ),
+        adapter=AdapterConfig(activation="gelu_tanh", init_stddev=1e-3, sharing=sharing, train_layer_norm="encoder"),
         learning_rate=3e-4,
         epochs=10,
         epsilon=1e-6,
@@ -94,9 +92,7 @@ def _report_code(sharing):
 
 def _he(size, rate, epochs, source, **others):
     return dict(
-        adapter=methods.AdapterConfig(
-            bottleneck_size=size, activation="tanh", init_stddev=1e-2, train_layer_norm="all"
-        ),
+        adapter=AdapterConfig(bottleneck_size=size, activation="tanh", init_stddev=1e-2, train_layer_norm="all"),
         learning_rate=rate,
         epochs=epochs,
         **others,
@@ -106,7 +102,7 @@ def _he(size, rate, epochs, source, **others):
 
 
 def _full(rate, epochs, source, **others):
-    usual = {"adapter": methods.AdapterConfig(), "trainable": "full"}
+    usual = {"adapter": AdapterConfig(), "trainable": "full"}
     return {**usual, "learning_rate": rate, "epochs": epochs, "source": source, **others}
 
 
@@ -118,7 +114,7 @@ RECIPES = {
     name: Recipe(name=name, **about)
     for name, about in {
         "default": dict(
-            adapter=methods.AdapterConfig(),
+            adapter=AdapterConfig(),
             learning_rate=1e-3,
             epochs=3,
             dropout=0.0,
@@ -129,7 +125,7 @@ RECIPES = {
             ),
         ),
         "houlsby-2019": dict(
-            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
+            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
             learning_rate=3e-4,
             epochs=20,
             source=(
@@ -142,7 +138,7 @@ RECIPES = {
             weight_decay=0.01,
         ),
         "houlsby-2019-additional": dict(
-            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
+            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
             learning_rate=1e-4,
             epochs=50,
             source="Houlsby et al. 2019, section 3.3: the 17 additional tasks. One of its rates ({1e-5, 3e-5, 1e-4, "
@@ -152,7 +148,7 @@ RECIPES = {
             weight_decay=0.01,
         ),
         "houlsby-code-2019": dict(
-            adapter=methods.AdapterConfig(activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"),
+            adapter=AdapterConfig(activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"),
             learning_rate=3e-4,
             epochs=5,
             source=(
@@ -168,7 +164,7 @@ RECIPES = {
             decay_from_start=True,
         ),
         "report-per-layer": dict(
-            adapter=methods.AdapterConfig(init_stddev=1e-2, sharing="layer", train_layer_norm="none"),
+            adapter=AdapterConfig(init_stddev=1e-2, sharing="layer", train_layer_norm="none"),
             learning_rate=3e-4,
             epochs=10,
             source=_REPORT
@@ -176,7 +172,7 @@ RECIPES = {
             "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
         ),
         "report-unshared": dict(
-            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
+            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
             head_layers=2,
             learning_rate=3e-4,
             epochs=10,
@@ -185,13 +181,13 @@ RECIPES = {
             "embeddings') and of the first of the two classifiers.",
         ),
         "report-3-shared": dict(
-            adapter=methods.AdapterConfig(init_stddev=1e-2, sharing=3, train_layer_norm="none"),
+            adapter=AdapterConfig(init_stddev=1e-2, sharing=3, train_layer_norm="none"),
             learning_rate=3e-4,
             epochs=10,
             source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
         ),
         "report-additional": dict(
-            adapter=methods.AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
+            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
             head_layers=2,
             learning_rate=1e-4,
             epochs=50,
@@ -222,7 +218,7 @@ RECIPES = {
         ),
         "he-2021-xnli": _he(256, 4e-5, 5, "section 4 and table 11 (XNLI). The length is XTREME's published code's."),
         "han-2021": dict(
-            adapter=methods.AdapterConfig(
+            adapter=AdapterConfig(
                 bottleneck_size=48,
                 activation="swish",
                 init_stddev=2e-2,
@@ -240,7 +236,7 @@ RECIPES = {
             ),
         ),
         "pfeiffer-2021": dict(
-            adapter=methods.AdapterConfig(
+            adapter=AdapterConfig(
                 bottleneck_size=48,
                 activation="relu",
                 placement="ffn",
@@ -259,7 +255,7 @@ RECIPES = {
             ),
         ),
         "hu-2022": dict(
-            adapter=methods.LoraConfig(rank=8, alpha=8, targets=("query", "value")),
+            adapter=LoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
                 "Hu et al. 2022 (LoRA), section 4.2 and appendix D.1, table 9: RoBERTa-base on SST-2, whose other "
@@ -268,7 +264,7 @@ RECIPES = {
             ),
         ),
         "liu-2024-dora": dict(
-            adapter=methods.DoraConfig(rank=8, alpha=8, targets=("query", "value")),
+            adapter=DoraConfig(rank=8, alpha=8, targets=("query", "value")),
             **_LORA,
             source=(
                 "Liu et al. 2024 (DoRA), section 4. The paper trains decoders; rank, targets, rate, epochs, batches "
@@ -277,7 +273,7 @@ RECIPES = {
             ),
         ),
         "liu-2022": dict(
-            adapter=methods.IA3Config(),
+            adapter=IA3Config(),
             learning_rate=3e-3,
             epochs=3,
             batch_size=8,

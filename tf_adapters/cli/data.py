@@ -141,28 +141,22 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
     def check(self):
         """Raise InputError for options that do not fit together; chooses the task where none is named."""
         self.dialect()
-        if self.train_file is not None:
-            if self.task is not None:
-                raise InputError(
-                    f"--task {self.task} and --train {self.train_file} exclude each other: give one of them."
-                )
-            for name in ("data_dir", "validation_split"):
-                if getattr(self, name, None) is not None:
-                    raise InputError(
-                        f"{{{name}}} belongs to --task NAME: leave it out with --train FILE.",
-                        **{name: getattr(self, name)},
-                    )
-            check_streams({"--train": self.train_file, **self._held_out()})
+        if self.train_file is None:
+            advice = (
+                f"task {self.task!r} has its own, leave it out" if self.task else "add --train FILE, or --task NAME"
+            )
+            self._refuse(_OF_FILES if self.task else _OF_FILES + _COLUMNS, f"goes with --train FILE: {advice}")
+            self.task = self.task or DEFAULT_TASK
             return
-        for name in _OF_FILES if self.task else _OF_FILES + _COLUMNS:
-            if getattr(self, name, None) is not None:
-                advice = (
-                    f"task {self.task!r} has its own, leave it out"
-                    if self.task
-                    else ("add --train FILE, or --task NAME")
-                )
-                raise InputError(f"{{{name}}} goes with --train FILE: {advice}.", **{name: getattr(self, name)})
-        self.task = self.task or DEFAULT_TASK
+        if self.task is not None:
+            raise InputError(f"--task {self.task} and --train {self.train_file} exclude each other: give one of them.")
+        self._refuse(("data_dir", "validation_split"), "belongs to --task NAME: leave it out with --train FILE")
+        check_streams({"--train": self.train_file, **self._held_out()})
+
+    def _refuse(self, names, why):
+        for name, value in self._of(*names).items():
+            if value is not None:
+                raise InputError(f"{{{name}}} {why}.", **{name: value})
 
     def usual_output(self, folder):
         """Where to write without --output, which only the embedded task may lack."""
@@ -202,16 +196,16 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
 
     def _held_out(self):
         """The files of held-out rows by their options."""
-        given = {f"--{name}": getattr(self, name, None) for name in ("validation", "test")}
-        return {option: value for option, value in given.items() if isinstance(value, pathlib.Path)}
+        given = self._of("validation", "test").items()
+        return {f"--{name}": value for name, value in given if isinstance(value, pathlib.Path)}
 
-    def _columns(self):
-        return {name: getattr(self, name) for name in _COLUMNS if hasattr(self, name)}
+    def _of(self, *names):
+        """The fields of some names that there are, a dict."""
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def _files(self):
         """How the user's files are read, as keywords of Python's functions."""
-        held_out = {name: getattr(self, name) for name in ("validation", "test") if hasattr(self, name)}
-        return {"train": self.train_file, "format": self.format, **held_out, **self.dialect(), **self._columns()}
+        return {"train": self.train_file, **self._of("format", "validation", "test", *_COLUMNS), **self.dialect()}
 
     def _read(self, console, read):
         """What `read` gives for a `BadRows` or None; says how many rows were left out."""
@@ -264,7 +258,7 @@ class DataOptions(LabelOptions, _RowsOptions):
         if self.task is not None:
             split = self.validation_split or "validation"
             about = {"data_dir": self.data_dir, "metric": self.metric, "validation_split": split}
-            return self._read(console, lambda bad_rows: load_task(self.task, **about, **self._columns()))
+            return self._read(console, lambda bad_rows: load_task(self.task, **about, **self._of(*_COLUMNS)))
         kind, separator = self.kind or "classification", self.label_separator or "|"
         about = {"kind": kind, "metric": self.metric, "label_separator": separator}
         task = self._read(console, lambda bad_rows: task_from_files(**self._files(), **about, bad_rows=bad_rows))
@@ -303,7 +297,7 @@ class TextOptions(_RowsOptions):
 
         def read(bad_rows):
             if self.task is not None:
-                return without_labels(load_task(self.task, data_dir=self.data_dir, **self._columns()))
+                return without_labels(load_task(self.task, data_dir=self.data_dir, **self._of(*_COLUMNS)))
             return texts_from_files(**self._files(), bad_rows=bad_rows, seed=seed)
 
         return self.sampled(self._read(console, read), seed)

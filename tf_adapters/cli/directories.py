@@ -11,7 +11,6 @@ from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import is_temporary
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import read_settings
-from tf_adapters.tasks.lines import Dialect
 from tf_adapters.tasks.own_files import kept_reading
 from tf_adapters.training.disk import remove_leftovers
 
@@ -59,11 +58,8 @@ def reading_of(settings, path, given):
             Others than these are not taken from training.
 
     Returns: those that have a value, a dict; and a sentence that says which come from training, or None.
-
-    Raises: InputError, for an encoding, a header or a delimiter that cannot be.
     """
     reading = {name: value for name, value in given.items() if value is not None}
-    Dialect(**{name: reading[name] for name in ("encoding", "header", "delimiter") if name in reading})
     about = {"format": given["format"], "header": given.get("header")}
     kept = [kept_reading((one["task"] or {}).get("reading"), path, **about) for one in settings]
     # Directories of one file may have other labels.

@@ -104,6 +104,7 @@ def predict(
     settings = {name: read_settings(path) for name, path in named.items()}
     kind = task_of(settings[""])[0] if one else "classification"
     source = scoring.model if one else encoder_source(named, scoring.model)
+    reading.dialect()
     reading, note = reading_of(list(settings.values()), input_file, dataclasses.asdict(reading))
     _check_tasks(named, settings, reading.get("text_pair_column"))
     as_csv = output is not None and output.endswith(".csv")

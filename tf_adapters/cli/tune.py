@@ -103,7 +103,11 @@ def tune(
     name = worker_name()
     works = name not in (None, "chief")
     if not works:
-        _check_output(output, resume, overwrite)
+        begun = (output / SETTINGS_FILE).exists()
+        check_folder(
+            output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=begun,
+            finished=begun, run="search",
+        )  # fmt: skip
     for module, package in (("keras_tuner", "keras-tuner"), ("matplotlib", "matplotlib")):
         if importlib.util.find_spec(module) is None:
             raise InputError(f"A search needs the package {package}: run `pip install keras-tuner matplotlib`.")
@@ -163,14 +167,6 @@ def tune(
         trial = oracle.trials[row["trial"]]
         row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
     _finish(console, hypermodel, rows, output, settings, chosen)
-
-
-def _check_output(output, resume, overwrite):
-    begun = (output / SETTINGS_FILE).exists()
-    check_folder(
-        output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=begun,
-        finished=begun, run="search",
-    )  # fmt: skip
 
 
 def _read_space(name, vary):
@@ -253,17 +249,12 @@ def _run_search(console, hypermodel, oracle, output, settings):
         def on_trial_end(self, trial):
             super().on_trial_end(trial)
             row = self.row(trial)
-            found = (
-                f"{self.objective_name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
-            )
+            name = self.hypermodel.objective.name.replace("_", " ")
+            name = name if len(self.hypermodel.seeds) == 1 else f"{self.hypermodel.reduced} {name}"
+            found = f"{name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
             console.print(f"Trial {trial.trial_id}: {found}")
             if not self.is_worker:
                 _write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
-
-        @property
-        def objective_name(self):
-            name = self.hypermodel.objective.name.replace("_", " ")
-            return name if len(self.hypermodel.seeds) == 1 else f"{self.hypermodel.reduced} {name}"
 
     search = ShownTuner(hypermodel, oracle, directory=output, project_name=SEARCH_FOLDER)
     try:
