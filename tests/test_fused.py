@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters.activations import FUSED
+from tf_adapters.config import FUSED
 from tf_adapters.layers.fused import (
     ACTIVATIONS,
     HALF_PRECISION,

@@ -9,9 +9,9 @@ import pytest
 
 import tf_adapters
 from tf_adapters import AdapterConfig, InputError, load_backbone
-from tf_adapters.activations import check_activation
 from tf_adapters.adapterhub import bottleneck, lora
 from tf_adapters.adapterhub.description import read_description, read_head_description
+from tf_adapters.config import check_activation
 from tf_adapters.json_input import MOST_LEVELS, parse_json, read_json
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.transformers.loading import read_config

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tests.conftest import is_refused, randomize
 from tests.encoder_in_numpy import gelu, softmax
 from tests.runs import said_by
-from tf_adapters.activations import NAMES
+from tf_adapters.config import ACTIVATIONS as NAMES
 from tf_adapters.config import MethodConfig
 from tf_adapters.layers.ops import keras2
 from tf_adapters.methods import AdapterLayer, config_from_dict

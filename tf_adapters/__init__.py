@@ -8,16 +8,15 @@ import importlib
 import os
 import sys
 
-from tf_adapters._installation import check_installation
+from tf_adapters._installation import __version__, check_installation
 from tf_adapters._submodules import submodules_of
-from tf_adapters._version import __version__
 
 try:
     check_installation()
 except ImportError:
     # The command line imports this package before its own code can catch the error, and shows it then. While Python
     # looks for what `-m` names, that is not in sys.argv yet.
-    by_module = sys.argv[0] == "-m" and not {"tf_adapters", "tf_adapters.cli"}.isdisjoint(sys.orig_argv)
+    by_module = sys.argv[0] == "-m" and "tf_adapters" in sys.orig_argv
     if os.path.basename(sys.argv[0]) != "tf-adapters" and not by_module:
         raise
 

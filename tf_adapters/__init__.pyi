@@ -1,5 +1,5 @@
 # What `__getattr__` of the package imports at first use, for editors and type checkers.
-from tf_adapters._version import __version__ as __version__
+from tf_adapters._installation import __version__ as __version__
 from tf_adapters.errors import InputError as InputError
 from tf_adapters.methods.bottleneck import AdapterConfig as AdapterConfig
 from tf_adapters.methods.lora import LoraConfig as LoraConfig

@@ -89,7 +89,7 @@ class Server:
 
 def serve_words(*arguments):
     """The words that run `tf-adapters serve` of this checkout."""
-    return [sys.executable, "-m", "tf_adapters.cli", "serve", *map(str, arguments)]
+    return [sys.executable, "-m", "tf_adapters", "serve", *map(str, arguments)]
 
 
 def _ask(connection, path, body):

@@ -7,8 +7,7 @@ import os
 import sys
 import warnings
 
-from tf_adapters._installation import MissingPackageError, check_installation
-from tf_adapters._version import __version__
+from tf_adapters._installation import MissingPackageError, __version__, check_installation
 
 ABOUT = "Adapters for the TensorFlow encoders of HuggingFace transformers: train, evaluate, predict, export."
 

@@ -135,7 +135,7 @@ def _tanh(x):
 
 # For tensors whose dtype is rounded to more coarsely than these differ from the exact ones.
 HALF_PRECISION = {"gelu": _gelu_half}
-# Names as in `activations` and in the configurations of transformers.
+# Names as in `config` and in the configurations of transformers.
 ACTIVATIONS = {
     "gelu": _gelu, "gelu_tanh": _gelu_tanh, "gelu_new": _gelu_tanh, "relu": _relu, "swish": _swish, "silu": _swish,
     "tanh": _tanh,

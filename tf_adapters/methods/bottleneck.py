@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Optional, Tuple, Union
 
-from tf_adapters.activations import FUSED, check_activation
-from tf_adapters.config import MethodConfig, check_scaling, check_sharing, read_blocks
+from tf_adapters.config import FUSED, MethodConfig, check_activation, check_scaling, check_sharing, read_blocks
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import INNER_NORM_EPSILON, MethodLayer, in_keras2
 from tf_adapters.ranges import check_choice, check_fields, choice, in_range, is_int, number_or_word

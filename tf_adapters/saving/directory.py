@@ -332,7 +332,7 @@ def _stored_shape(state, variable, transposed):
 
 
 def _settings(model, state, arrays, sha256, text, recipe, task, metrics, training):
-    from tf_adapters._version import __version__
+    from tf_adapters._installation import __version__
 
     adapter = state.adapters.get(state.active)
     counts = parameter_counts(model)

@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tf_adapters.activations import one_name
-from tf_adapters.config import DENSE_PLACES
+from tf_adapters.config import DENSE_PLACES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import POOLS
 from tf_adapters.methods import config_from_dict

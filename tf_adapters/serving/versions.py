@@ -5,7 +5,7 @@ import importlib.util
 import json
 import os
 
-from tf_adapters._version import __version__
+from tf_adapters._installation import __version__
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import folder_beside, reason, remove_dead

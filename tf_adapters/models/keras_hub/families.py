@@ -5,8 +5,7 @@ import keras_hub
 from keras import ops
 
 from tf_adapters._keras3_internals import disentangled_encoder, part, unlocked
-from tf_adapters.activations import one_name
-from tf_adapters.config import DENSE_PLACES
+from tf_adapters.config import DENSE_PLACES, one_name
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.keras_hub.family import (
     BERT_BLOCK,

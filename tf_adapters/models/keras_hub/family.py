@@ -8,8 +8,7 @@ import keras
 import keras_hub
 
 from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
-from tf_adapters.activations import NAMES, one_name
-from tf_adapters.config import DENSE_PLACES
+from tf_adapters.config import ACTIVATIONS, DENSE_PLACES, one_name
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.keras_hub.heads import HEADS, HeadModel
 from tf_adapters.models.keras_hub.site import AdapterEncoder
@@ -64,15 +63,15 @@ def activation_named(config):
 
 
 def known_activation(config, key, usual):
-    """The name in `activations.NAMES` of what a `config.json` names, `usual` where it names none, and `"linear"` where
+    """The name in `config.ACTIVATIONS` of what a `config.json` names, `usual` where it names none, and `"linear"` where
     it says that there is none.
 
     Raises:
         InputError: an activation that this package does not know.
     """
     name = one_name(config.get(key, usual) or "linear")
-    if name not in NAMES:
-        raise refused_setting("this package", key, config[key], ", ".join(NAMES))
+    if name not in ACTIVATIONS:
+        raise refused_setting("this package", key, config[key], ", ".join(ACTIVATIONS))
     return name
 
 

@@ -15,7 +15,7 @@ from keras import ops
 
 from tf_adapters import _keras3_internals as internals
 from tf_adapters._keras3_internals import attention_dropout, dense_place, has_mask, part
-from tf_adapters.activations import FUSED
+from tf_adapters.config import FUSED
 from tf_adapters.layers import fused
 from tf_adapters.models.keras_hub.site import AdapterEncoder, DenseSite, joined_mask, name_of_activation
 

@@ -145,7 +145,7 @@ class ChoiceClassifier(HeadModel):
         backbone: of KerasHub.
         num_classes: int, how many names the labels have; a choice has one logit, whatever it is.
         dropout: float.
-        activation: str, a name in `activations.NAMES`, of the first dense layer; None where it is the backbone's
+        activation: str, a name in `config.ACTIVATIONS`, of the first dense layer; None where it is the backbone's
             pooler, which KerasHub computes.
         pooled_dropout: float, before the first dense layer.
         in_encoder: bool, whether the first dense layer is the pretrained encoder's pooler. Then the backbone gets it,

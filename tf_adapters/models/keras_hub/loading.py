@@ -10,7 +10,7 @@ import keras
 import keras_hub
 
 from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
-from tf_adapters.activations import NAMES, one_name
+from tf_adapters.config import ACTIVATIONS, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.layers.ops import keras3
@@ -116,7 +116,7 @@ def _activation_of(config, named=activation_named):
     """The function that a checkpoint's `config.json` names; ValueError for one that is unknown."""
     activation = named(config)
     name = one_name(activation)
-    if name not in NAMES:
+    if name not in ACTIVATIONS:
         raise ValueError(f"the activation {activation!r} is unknown")
     return keras3.activation(name)
 

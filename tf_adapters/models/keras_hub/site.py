@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked, with_weights
-from tf_adapters.activations import NAMES, one_name
+from tf_adapters.config import ACTIVATIONS, one_name
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.keras_files import KeptInDirectories
 from tf_adapters.models.site import SharedSite
@@ -295,7 +295,7 @@ def name_of_activation(function):
     # KerasHub's own backbones have a function without a name. Some are another one's equal near zero alone.
     points = np.array([[*np.linspace(-4, 4, 9), -100, -20, -8, 8, 20, 100]], "float32")
     values = np.asarray(function(points))
-    same = (name for name in NAMES if np.allclose(keras3.activation(name)(points), values, rtol=0, atol=1e-5))
+    same = (name for name in ACTIVATIONS if np.allclose(keras3.activation(name)(points), values, rtol=0, atol=1e-5))
     found = next(same, None)
     return found and one_name(found)
 

@@ -20,7 +20,7 @@ from tf_adapters._keras_internals import (
     traced_once,
     train_what_is_chosen,
 )
-from tf_adapters.activations import one_name
+from tf_adapters.config import one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops

@@ -1,3 +1,0 @@
-"""The version, readable without importing anything."""
-
-__version__ = "0.1.0"

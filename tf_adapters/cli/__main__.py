@@ -1,5 +1,0 @@
-"""`python -m tf_adapters.cli`, the same as `tf-adapters`."""
-
-from tf_adapters.cli.main import entry_point
-
-entry_point()
