@@ -160,7 +160,7 @@ def test_the_variables_of_an_export_have_one_order():
 FORKS = """
 import json, os, signal, sys, time
 import matplotlib.figure, sklearn.feature_extraction.text, sklearn.linear_model, tensorflow_text
-import tf_adapters.cli.plots, tf_adapters.cli.progress
+import tf_adapters.cli.report, tf_adapters.cli.progress
 from tf_adapters.cli.main import main
 from tf_adapters.models.door import door_called
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tf_adapters.tasks.rows import Rows
     from tf_adapters.text.tokenizer import Tokenizer
 
+_TRAINED = "single texts", "pairs of texts"
+
 
 @in_range
 def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None, door=None):
@@ -140,21 +142,17 @@ def predict(
     pipeline = _Pipeline.of(
         model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast, door=door
     )
-    if (
-        pipeline.task.get("text_pairs") not in (None, text_pairs is not None)
-        and pipeline.kind.name != "question-answering"
-    ):
-        trained = "pairs of texts" if pipeline.task.get("text_pairs") else "single texts"
+    pairs = pipeline.task.get("text_pairs")
+    if pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
         raise InputError(
-            f"{{text_pairs}}: {model} was trained on {trained}, give it these.",
+            f"{{text_pairs}}: {model} was trained on {_TRAINED[bool(pairs)]}, give it these.",
             text_pairs="given" if text_pairs is not None else None,
         )
     rows = pipeline.rows(texts, text_pairs)
-    return (
-        pipeline.kind.records(rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress), pipeline.labels)
-        if len(rows)
-        else []
-    )
+    if not len(rows):
+        return []
+    outputs = pipeline.kind.predict(pipeline.scorer, rows, progress=progress)
+    return pipeline.kind.records(rows, outputs, pipeline.labels)
 
 
 def evaluate(
@@ -191,11 +189,11 @@ def evaluate(
         path, reading = rows, kept_reading(pipeline.task.get("reading"), rows, format=None)
         rows = rows_from_file(path, kind=pipeline.kind.name, labels=pipeline.labels, **reading)
         rows = with_value_range(rows, pipeline.task)
-        if pipeline.task.get("text_pairs") not in (None, getattr(rows, "text_pair", None) is not None):
-            trained = "pairs of texts" if pipeline.task.get("text_pairs") else "single texts"
+        pairs = pipeline.task.get("text_pairs")
+        if pairs not in (None, getattr(rows, "text_pair", None) is not None):
             raise InputError(
-                f"{path}: {model} was trained on {trained}, and nothing says which columns of this file have them: "
-                "give task_from_files(...).test in its place."
+                f"{path}: {model} was trained on {_TRAINED[bool(pairs)]}, and nothing says which columns of this file "
+                "have them: give task_from_files(...).test in its place."
             )
     if getattr(rows, "labels", None) is None:
         raise InputError(

@@ -10,6 +10,8 @@ import math
 import numbers
 from typing import Callable, Optional, Tuple, cast
 
+import numpy as np
+
 from tf_adapters._types import Function
 from tf_adapters.errors import InputError
 
@@ -50,7 +52,7 @@ class Real:
         words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
         words = f"must be a number {words}" + ("" if self.such_as is None else f", such as {self.such_as:g}")
         if is_real(value):
-            return None if self._holds(_rounded(value)) else words
+            return None if self._holds(float(np.float32(value))) else words  # as the computation has it
         if isinstance(value, numbers.Real) and 0 < abs(value) < math.inf:
             return f"{words}, of those that float32 holds ({LEAST_FLOAT:.2g} to {MOST_FLOAT:.2g})"
         return words
@@ -244,9 +246,3 @@ def check_seeds(seed, seeds):
     most = RANGES["seed"].most
     if seed + seeds - 1 > most:
         raise InputError(f"{{seeds}} from {seed} on are more than there are: the last seed is {most}.", seeds=seeds)
-
-
-def _rounded(value):
-    """What float32 makes of a number that `is_real`."""
-    mantissa, exponent = math.frexp(value)
-    return math.ldexp(round(mantissa * 2**24), exponent - 24)

@@ -104,12 +104,8 @@ def _from_hub(directory, output, source, head, max_length):
 
     described = describe_head(directory) if head else None
     kind = "classification" if described is None else _kind(described)
-    load = (
-        {}
-        if described is None
-        else {"head": described.head, "labels": described.labels, "head_layers": described.head_layers}
-    )
-    model = load_backbone(source, **load)
+    fields = ("head", "labels", "head_layers") if described is not None else ()
+    model = load_backbone(source, **{field: getattr(described, field) for field in fields})
     settings = import_adapter(model, directory, head=described is not None)
     set_trainable(model, "adapters")
     text = load_tokenizer(model, max_length=max_length or get_kind(kind).max_length)

@@ -9,9 +9,8 @@ from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.data import LabelOptions
 from tf_adapters.cli.directories import check_new_file, check_pairs, json_text, load_scorer, local, reading_of
 from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, Overwrite, ScoringOptions
-from tf_adapters.cli.plots import check_plot, draw_confusion
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.report import show_bad_rows, show_numbers, show_results
+from tf_adapters.cli.report import check_plot, draw_confusion, show_bad_rows, show_numbers, show_results
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.atomic import write_text

@@ -14,9 +14,8 @@ from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.directories import check_folder, json_text
 from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
-from tf_adapters.cli.plots import draw_trials
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.report import predict_held_out, right_aligned
+from tf_adapters.cli.report import draw_trials, predict_held_out, right_aligned
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.methods.bottleneck import AdapterConfig
