@@ -12,10 +12,10 @@ from tf_adapters import AdapterConfig, InputError, load_backbone
 from tf_adapters.adapterhub import bottleneck, lora
 from tf_adapters.adapterhub.description import read_description, read_head_description
 from tf_adapters.config import check_activation
-from tf_adapters.json_input import MOST_LEVELS, parse_json, read_json
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.transformers.loading import read_config
 from tf_adapters.models.weight_files import open_weights
+from tf_adapters.paths import MOST_LEVELS, parse_json, read_json
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.files import read_chunks
 from tf_adapters.tasks.spans import QUESTIONS

@@ -12,9 +12,8 @@ import tf_adapters
 from tests.conftest import randomize
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import read_json
 from tf_adapters.models.weight_files import H5File, read_tensors
-from tf_adapters.paths import to_path
+from tf_adapters.paths import read_json, to_path
 from tf_adapters.saving.settings import SETTINGS_FILE, read_settings, sha256_of
 from tf_adapters.serving.convert import export_file
 from tf_adapters.text import ByteLevelBpe, SentencePiece, WordPiece

@@ -8,8 +8,7 @@ import importlib
 import os
 import sys
 
-from tf_adapters._installation import __version__, check_installation
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import __version__, check_installation, submodules_of
 
 try:
     check_installation()

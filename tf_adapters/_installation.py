@@ -1,5 +1,7 @@
-"""The version, and whether the installed packages can serve: what is told before anything heavy is imported."""
+"""The version, whether the installed packages can serve, and names that are imported at first use: what is told before
+anything heavy is imported."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 
@@ -48,3 +50,23 @@ def versions():
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def submodules_of(package, **public):
+    """A package's `__getattr__`, which imports what a name stands for, so that `tf_adapters.text.wordpiece` needs no
+    import of its own, or raises AttributeError.
+
+    Args:
+        package: str, its name.
+        public: the submodule of each of its public names.
+    """
+
+    def find(name):
+        if name in public:
+            return getattr(importlib.import_module(f"{package}.{public[name]}"), name)
+        module = f"{package}.{name}"
+        if name.startswith("_") or importlib.util.find_spec(module) is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return importlib.import_module(module)
+
+    return find

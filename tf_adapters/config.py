@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import parse_json
+from tf_adapters.paths import parse_json
 from tf_adapters.ranges import check_choice, is_int, is_real
 
 # The dense layers of a block.

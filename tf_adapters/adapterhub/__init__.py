@@ -1,6 +1,6 @@
 """Checkpoints of `adapters` and of PEFT (PyTorch), read and, of the first, written without PyTorch."""
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 
 __all__ = ["export_adapter", "import_adapter"]
 

@@ -8,8 +8,7 @@ import re
 from typing import Optional
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import read_json
-from tf_adapters.paths import to_path
+from tf_adapters.paths import read_json, to_path
 from tf_adapters.saving import hub
 
 DESCRIPTIONS = {"adapter": "adapter_config.json", "fusion": "adapter_fusion_config.json"}

@@ -17,9 +17,8 @@ from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import draw_trials, predict_held_out, right_aligned
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import read_json
 from tf_adapters.methods.bottleneck import AdapterConfig
-from tf_adapters.paths import find_here
+from tf_adapters.paths import find_here, read_json
 from tf_adapters.ranges import choices_of, number_or_word
 from tf_adapters.recipes import check_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder, write_text
@@ -344,17 +343,9 @@ def _write_table(path, rows, metric):
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "status", *names, f"validation_{metric}", "seeds", "best_epoch", "seconds", "message"])
     for row in rows:
-        runs = row["seeds"]
-        writer.writerow(
-            [
-                row["trial"],
-                row["status"],
-                *(row["values"].get(name, "") for name in names),
-                "" if row["objective"] is None else row["objective"],
-                *(" ".join(str(run[name]) for run in runs) for name in ("validation", "best_epoch", "seconds")),
-                row["message"],
-            ]  # fmt: skip
-        )
+        values = [row["values"].get(name) for name in names]
+        runs = [" ".join(str(run[name]) for run in row["seeds"]) for name in ("validation", "best_epoch", "seconds")]
+        writer.writerow([row["trial"], row["status"], *values, row["objective"], *runs, row["message"]])
     write_text(path, text.getvalue())
 
 

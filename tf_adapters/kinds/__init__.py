@@ -3,7 +3,7 @@
 import functools
 import importlib
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.own_files import check_has_task
 

@@ -1,5 +1,5 @@
 """Pure Keras layers that know nothing of HuggingFace."""
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 
 __getattr__ = submodules_of(__name__)

@@ -1,6 +1,6 @@
 """Methods of adaptation, one a file: what it is like, and its layer."""
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 from tf_adapters.errors import InputError
 
 # `method` of a saved config, which is the name of its file -> its class. A new one is a file and a line here.

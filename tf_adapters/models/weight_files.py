@@ -8,8 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import read_json
-from tf_adapters.paths import check_readable, to_path
+from tf_adapters.paths import check_readable, read_json, to_path
 
 WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "tf_model.h5")
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")

@@ -9,7 +9,6 @@ import numpy as np
 
 from tf_adapters._types import Model, PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.heads import SWITCHED, HeadShape
 from tf_adapters.models.injection import add_adapters, check_acts, check_fast, set_active
@@ -19,7 +18,7 @@ from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
-from tf_adapters.paths import to_path
+from tf_adapters.paths import finite, to_path
 from tf_adapters.saving.atomic import only_writer, replacing, write_safetensors
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import (

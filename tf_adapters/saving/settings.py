@@ -16,8 +16,7 @@ import json
 import os
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import read_json
-from tf_adapters.paths import reading, to_path
+from tf_adapters.paths import read_json, reading, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.model_card import model_card

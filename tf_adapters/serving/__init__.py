@@ -1,5 +1,5 @@
 """What leaves Python: models for servers."""
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 
 __getattr__ = submodules_of(__name__)

@@ -12,7 +12,7 @@ import time
 import urllib.parse
 
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import parse_json
+from tf_adapters.paths import parse_json
 
 # Names of applications: of the door, and of the replicas; where tasks have their own, the task's name follows.
 DOOR, BANK = "tf-adapters", "tf-adapters-bank"

@@ -3,7 +3,7 @@
 A new study is a class and its name here.
 """
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 from tf_adapters.errors import InputError
 from tf_adapters.studies.ablation import Ablation
 from tf_adapters.studies.attack import Attack

@@ -5,8 +5,7 @@ import importlib.util
 import json
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.json_input import read_json
-from tf_adapters.paths import to_path
+from tf_adapters.paths import read_json, to_path
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.studies.study import SUMMARY_FILE, title_of
 

@@ -12,8 +12,7 @@ import time
 
 from tf_adapters._installation import versions
 from tf_adapters.errors import NAME, DivergedError, InputError
-from tf_adapters.json_input import finite, parse_json, read_json
-from tf_adapters.paths import to_path
+from tf_adapters.paths import finite, parse_json, read_json, to_path
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.studies.study import SUMMARY_FILE, options_of
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER

@@ -22,7 +22,7 @@ import stat
 from typing import Any, List, Optional
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.json_input import parse_json
+from tf_adapters.paths import parse_json
 from tf_adapters.tasks.lines import (
     DELIMITERS,
     USUAL,

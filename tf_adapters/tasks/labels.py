@@ -14,7 +14,7 @@ import unicodedata
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.json_input import parse_json
+from tf_adapters.paths import parse_json
 from tf_adapters.tasks.lines import BadRow, bad_row, fail
 
 #: What labels of whole texts may be.

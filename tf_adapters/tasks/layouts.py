@@ -15,7 +15,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import parse_json
+from tf_adapters.paths import parse_json
 from tf_adapters.tasks.files import FIELD_LIMIT
 from tf_adapters.tasks.rows import Rows
 

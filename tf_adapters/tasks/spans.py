@@ -23,7 +23,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import parse_json
+from tf_adapters.paths import parse_json
 from tf_adapters.tasks.files import Carried, check_usable, file_format, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
 from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes

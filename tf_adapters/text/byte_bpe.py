@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import objects, read_json
-from tf_adapters.paths import to_path
+from tf_adapters.paths import objects, read_json, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (

@@ -11,7 +11,7 @@ from typing import Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import objects, read_json
+from tf_adapters.paths import objects, read_json
 from tf_adapters.text.tokenizer import check_is
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4

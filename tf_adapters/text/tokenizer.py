@@ -7,8 +7,7 @@ import os
 import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import read_json
-from tf_adapters.paths import reading
+from tf_adapters.paths import read_json, reading
 from tf_adapters.ranges import checked, is_int
 
 # No Python branch here depends on a tensor, and conversion takes most of a trace's time.

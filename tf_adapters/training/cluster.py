@@ -3,7 +3,7 @@
 import dataclasses
 
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import parse_json
+from tf_adapters.paths import parse_json
 
 STRATEGIES = ("mirrored", "multi-worker")
 _EXAMPLE = (

@@ -12,8 +12,7 @@ import shutil
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.json_input import parse_json, read_json
-from tf_adapters.paths import check_readable, to_path
+from tf_adapters.paths import check_readable, parse_json, read_json, to_path
 from tf_adapters.saving.atomic import remove_dead, remove_file, remove_folder, replacing, write_safetensors, write_text
 from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.tasks.analysis import summary_of_seeds

@@ -2,7 +2,7 @@
 
 import os
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 from tf_adapters.errors import InputError
 
 __getattr__ = submodules_of(__name__, AdapterHyperModel="hypermodel", AdapterTuner="tuner")

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from tf_adapters._keras_internals import without_tracebacks
 from tf_adapters.errors import DivergedError, InputError
-from tf_adapters.json_input import parse_json
-from tf_adapters.paths import to_path
+from tf_adapters.paths import parse_json, to_path
 from tf_adapters.saving.atomic import reason, remove_file
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.tuning import HOST, PORT, worker_name

@@ -28,6 +28,6 @@ and, for losses of logits `(rows, labels)` and for schedules,
     binary_crossentropy(logits, targets)
 """
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 
 __getattr__ = submodules_of(__name__)

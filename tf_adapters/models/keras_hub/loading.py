@@ -12,7 +12,6 @@ import keras_hub
 from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
 from tf_adapters.config import ACTIVATIONS, one_name
 from tf_adapters.errors import InputError
-from tf_adapters.json_input import read_json
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.heads import check_head
 from tf_adapters.models.keras_hub import door, presets
@@ -21,7 +20,7 @@ from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, refuse_unread
-from tf_adapters.paths import find_here
+from tf_adapters.paths import find_here, read_json
 
 _KEY = "tf_adapters_checkpoint"
 # What of a config.json KerasHub's classes cannot say.

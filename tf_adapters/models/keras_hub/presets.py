@@ -8,9 +8,9 @@ import keras_hub
 
 from tf_adapters._keras3_internals import preset_file
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import read_json
 from tf_adapters.models.keras_hub.families import FAMILIES, family_of
 from tf_adapters.models.keras_hub.heads import HEADS, HeadModel
+from tf_adapters.paths import read_json
 
 # KerasHub's tokenizers -> `Family.tokenizer`.
 _TOKENIZERS = {

@@ -2,7 +2,7 @@
 
 import logging
 
-from tf_adapters._submodules import submodules_of
+from tf_adapters._installation import submodules_of
 
 # transformers 4.5x says this each time one of its TensorFlow classes is made; the package's
 # upper bound on transformers is the answer to it. Nothing else is silenced.

@@ -4,9 +4,8 @@ it."""
 import inspect
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.json_input import read_json
 from tf_adapters.models.transformers.family import get_family
-from tf_adapters.paths import to_path
+from tf_adapters.paths import read_json, to_path
 from tf_adapters.ranges import is_int, is_real
 
 # They change what an encoder computes, to what is not implemented here.
