@@ -195,12 +195,8 @@ def _read(name, value, about):
 
 
 def _sentence(error, options):
-    """The message; where it names an argument outright, the option stands in its place.
-
-    Args:
-        error: `InputError`.
-        options: dict of the options by the names of the parameters.
-    """
+    """An `InputError`'s message; where it names an argument outright, its option, by the names of parameters, stands in
+    its place."""
     flags = set(options.values())
     of_words = {option[2:].replace("-", "_"): option for option in flags if option.startswith("--")}
     of_fields = {name: option_of(name) for name in choices() if option_of(name) in flags}

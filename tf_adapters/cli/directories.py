@@ -15,15 +15,11 @@ from tf_adapters.tasks.own_files import kept_reading
 from tf_adapters.training.disk import remove_leftovers
 
 
-def local(source, find=None):
-    """The folder of an adapter directory that a command was given; of one on the hub its copy here, and a line on
-    standard error that says so.
-
-    Args:
-        source: path, or `owner/name` or `owner/name@revision`.
-        find: function that finds it, of its source; None for `find_adapter`.
+def local(source, find=find_adapter):
+    """The folder of an adapter directory that a command was given by its path, or by `owner/name` or
+    `owner/name@revision` on the hub: then its copy here, which `find` gets, and a line on standard error that says so.
     """
-    folder = (find or find_adapter)(source)
+    folder = find(source)
     if folder != to_path(source):
         terminal(stderr=True).print(f"{source} is commit {folder.name[:12]} on the hub.")
     return folder

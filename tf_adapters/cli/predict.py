@@ -239,10 +239,8 @@ def write_csv(file, chunks):
     The names of the answer's columns do not depend on the input: a column of the input with one of them gets `input_`
     before it. JSON lines may differ in their keys; the columns are those of the first chunk.
 
-    Args:
-        file: text file.
-        chunks: iterable of pairs: the records of a file's rows, dicts, or None where they have no columns; and what was
-            answered to each, as `Kind.records`, or of several tasks a dict of these by the tasks' names.
+    A chunk is a pair: the records of a file's rows, dicts, or None where they have no columns; and what was answered to
+    each, as `Kind.records`, or of several tasks a dict of these by the tasks' names.
     """
     writer, columns, left_out = csv.writer(file), None, {}
     for records, answers in chunks:
@@ -300,13 +298,8 @@ def _flat(row):
 
 
 def show_answers(console, chunks):
-    """Print tables of texts and their answers, one for each chunk; a row that does not fit the terminal is shortened.
-
-    Args:
-        console: Rich `Console`.
-        chunks: iterable of pairs: a list of str, what was read of each row, and the list of their records, as
-            `tf-adapters predict` writes them.
-    """
+    """Print a table for each of some chunks, pairs of a list of str, what was read of each row, and the list of their
+    records, as `tf-adapters predict` writes them; a row that does not fit the terminal is shortened."""
     for texts, records in chunks:
         rows = [cells(record) for record in records]
         names = list(dict.fromkeys(name for row in rows for name in row if name != "error"))

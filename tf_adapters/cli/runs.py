@@ -14,15 +14,8 @@ from tf_adapters.training.run import FitResult
 
 
 class Runner(Observer):
-    """Runs an experiment and says what it does.
-
-    Args:
-        console: Rich console.
-        experiment: `Experiment`.
-        cluster: the `Cluster` that this process is one of.
-        seeds: int, how many seeds are trained.
-        started: float, `time.monotonic` of the command's start.
-    """
+    """Runs an `Experiment` with so many seeds, as one process of a `Cluster`, and says what it does; `started` is
+    `time.monotonic` of the command's start."""
 
     def __init__(self, console, experiment, cluster, seeds, started):
         self.console, self.experiment, self.cluster, self.seeds = console, experiment, cluster, seeds

@@ -105,12 +105,7 @@ class BankGraph:
         return {site: number for number, site in enumerate(sites_of(len(blocks)))}
 
     def run(self, name, signature, *arguments):
-        """What a method says in a graph, which is kept.
-
-        Args:
-            name: str, the method's.
-            signature, arguments: lists alike, of `tf.TensorSpec` and of tensors.
-        """
+        """What a method of that name says to tensors of a signature, `tf.TensorSpec`s, in a graph, which is kept."""
         if name in self.functions:
             return self.functions[name](*arguments)
         with self.lock:
@@ -365,11 +360,7 @@ class BankTasks:
         return {"slots": tf.constant(slots), "ranges": tf.constant(ranges), "labels": tf.constant(labels)}
 
     def slots(self, task):
-        """The row in the tables of each task, int32 `(batch,)`; -1 where there is none.
-
-        Args:
-            task: tensor of strings, `(batch,)`.
-        """
+        """The row in the tables of each task, strings `(batch,)`, as int32 `(batch,)`; -1 where there is none."""
         return tf.constant([self.numbers.get(name, -1) for name in task.numpy().tolist()], tf.int32)
 
     def packed(self):

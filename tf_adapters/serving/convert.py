@@ -299,12 +299,8 @@ def check_export(scorer, run, rows, *, kind, metric, progress=None):
 
 
 def runner_of(path, format):
-    """A function of ids that answers by an exported file or version, for `check_export`.
-
-    Args:
-        path: of the export.
-        format: `"saved-model"`, `"onnx"` (also its bytes), or `"litert"`.
-    """
+    """A function of ids that answers by the export at a path (of `"onnx"` also its bytes), one of `FORMATS`, for
+    `check_export`."""
     if format == "onnx":
         import onnxruntime
 

@@ -25,15 +25,9 @@ _TINY = 1e-18  # in the place of the range of a row of zeros
 _WORDS = 1000  # a matrix of at least so many rows from which rows are taken holds embeddings
 
 
-def tidied(model, sizes=("batch", "length")):
-    """The same model with whole operations, whose inputs and outputs share the names of their sizes.
-
-    Args:
-        model: `onnx.ModelProto` as tf2onnx makes it.
-        sizes: names of the sizes that are unknown, by the axis.
-
-    Returns: `onnx.ModelProto` of the operations of `OPSET`.
-    """
+def tidied(model):
+    """An `onnx.ModelProto` as tf2onnx makes it, with whole operations of `OPSET`; its inputs and outputs then share the
+    names of their sizes."""
     _without_infinity(model.graph)
     model = onnx.version_converter.convert_version(model, OPSET)
     rules = (_LayerNorm, _LayerNormOfKeras3, _Gelu, _TanhGelu)
@@ -41,7 +35,7 @@ def tidied(model, sizes=("batch", "length")):
     for value in (*model.graph.input, *model.graph.output):
         for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
             if not dimension.HasField("dim_value"):
-                dimension.dim_param = sizes[axis]
+                dimension.dim_param = ("batch", "length")[axis]
     # Names of sizes inside the graph are TensorFlow's guesses.
     del model.graph.value_info[:]
     return model

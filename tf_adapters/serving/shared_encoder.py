@@ -13,14 +13,7 @@ _ON_POOLER = ("classification", "multiple-choice")
 
 @dataclasses.dataclass(frozen=True)
 class SharedTask:
-    """What is known of a directory before its encoder is loaded; needs no TensorFlow.
-
-    Attributes:
-        directory: path.
-        settings: as `read_settings` returns them.
-        kind: str.
-        labels: tuple of str.
-    """
+    """What is known of a directory before its encoder is loaded, as `read_settings` and `task_of` return it."""
 
     directory: str
     settings: dict
@@ -34,10 +27,7 @@ class SharedTask:
 
 
 def read_tasks(named):
-    """The `SharedTask` of each directory, by name, if one encoder can answer for all of them.
-
-    Args:
-        named: dict from name to path.
+    """The `SharedTask` of each directory of `named`, a dict of their paths, by name, if one encoder can serve all.
 
     Raises:
         InputError: no adapter in a directory, or none that can share its encoder; an encoder of another shape.
@@ -107,11 +97,7 @@ class SharedEncoder:
         self.model = model
 
     def answer(self, name, texts, text_pairs=None):
-        """What a task answers to texts, a list of records as of `pipeline.predict`.
-
-        Args:
-            name: str, one of `tasks`.
-            texts, text_pairs: lists, as of `pipeline.predict`.
+        """What one of `tasks` answers to texts, a list of records; all of them as of `pipeline.predict`.
 
         Raises:
             InputError: no such task; texts that are none of its kind.

@@ -116,16 +116,8 @@ def read_task(directory, encoder):
 
 
 def task_parts(settings, arrays, directory, encoder, tokenizer):
-    """What of a directory goes where in a bank, checked before anything is stored.
-
-    Args:
-        settings, arrays: as `read_task` returns them.
-        directory: path, for messages.
-        encoder: `Encoder`.
-        tokenizer: the bank's `Tokenizer`, or None for the one that the settings ask for.
-
-    Returns: `TaskParts`.
-    """
+    """The `TaskParts` of what `read_task` returns, checked before anything is stored; `tokenizer` is the bank's, or
+    None for the one that the settings ask for."""
     text, task, head = settings["text"], settings["task"] or {}, settings["head"]
     check_length(encoder.model, text["max_length"])
     if tokenizer is None:

@@ -122,12 +122,7 @@ def write_version(directory, root, functions, about, **values):
 def write_requests(path, functions, **values):
     """Write requests of one row and of eight for each signature that takes texts or ids.
 
-    `serving_jit` has none: it compiles for each shape.
-
-    Args:
-        path: of the file.
-        functions: dict from signature to `tf.function` with an input signature.
-        values: for inputs that are no texts, a list of their strings.
+    `serving_jit` has none: it compiles for each shape. `values` are lists of strings for inputs that are no texts.
     """
     import tensorflow as tf
 
