@@ -7,7 +7,7 @@ import warnings
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.directories import named_directories
 from tf_adapters.cli.options import Source
-from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.serving.shared_encoder import SharedEncoder, read_tasks
@@ -55,8 +55,6 @@ def demo(
             raise InputError(f"{task.directory} was saved without text settings, so it reads no raw text.")
     if importlib.util.find_spec("gradio") is None:
         raise InputError('The page is made with Gradio, which is not installed: run `pip install "tf_adapters[demo]"`.')
-    from tf_adapters.cli.progress import counting
-
     console = terminal(stderr=True)
     start(console)
     with console.status("Loading Gradio ..."):

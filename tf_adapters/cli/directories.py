@@ -5,7 +5,7 @@ import os
 import pathlib
 import shlex
 
-from tf_adapters.cli.quiet import terminal
+from tf_adapters.cli.quiet import counting, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import is_temporary
@@ -109,7 +109,6 @@ def load_scorer(directory, source, console, **about):
 
 def load_bank(named, source, console, **about):
     """An `AdapterBank` of the named directories, with its progress shown; `about` as of it."""
-    from tf_adapters.cli.progress import counting
     from tf_adapters.serving.bank import AdapterBank
 
     with console.status("Loading the encoder ..."):

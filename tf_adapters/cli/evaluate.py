@@ -9,7 +9,7 @@ from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.data import LabelOptions
 from tf_adapters.cli.directories import check_new_file, check_pairs, json_text, load_scorer, local, reading_of
 from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, Overwrite, ScoringOptions
-from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.cli.report import check_plot, draw_confusion, show_bad_rows, show_numbers, show_results
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -129,8 +129,6 @@ def evaluate(
 
 def _score(console, scorer, kind_name, labels, metric, name, rows):
     """Everything that is known of one data set, as a dict for JSON."""
-    from tf_adapters.cli.progress import counting
-
     kind = get_kind(kind_name)
     with counting(console, f"scoring {name}", total=len(rows)) as advance:
         outputs = kind.predict(scorer, rows, progress=advance)

@@ -17,7 +17,7 @@ from tf_adapters.cli.directories import (
     reading_of,
 )
 from tf_adapters.cli.options import DataDir, DoorOptions, Source
-from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.settings import task_of
@@ -194,7 +194,6 @@ def _export_one(directory, output, format, storage, quantize, rows, model, door)
 
 
 def _say_check(console, scorer, settings, named_rows, output, format):
-    from tf_adapters.cli.progress import counting
     from tf_adapters.serving.convert import check_export, runner_of
 
     (kind, labels), (name, rows) = task_of(settings), named_rows

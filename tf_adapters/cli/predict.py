@@ -29,7 +29,7 @@ from tf_adapters.cli.directories import (
     reading_of,
 )
 from tf_adapters.cli.options import DoorOptions, Overwrite, ScoringOptions
-from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.atomic import replacing
@@ -119,8 +119,6 @@ def predict(
         console.print(note, markup=False)
     load = _label_by_one if one else _label_by_several
     label = load(console, named, settings, source, scoring, door)
-    from tf_adapters.cli.progress import counting
-
     on_terminal = sys.stdout.isatty()
     to_stdout = output in (None, "-")
     # A bar and the rows would overwrite each other on one terminal.

@@ -1,80 +1,18 @@
-"""What a run says while it is at work: progress on a terminal as a bar, elsewhere as a line now and then."""
+"""What a run of training says while it is at work, on a terminal as a bar, elsewhere as a line now and then; and what
+`tf-adapters train` does with an experiment, of one seed or several."""
 
 import contextlib
 import math
 import time
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+import typer
 
-from tf_adapters.training.run import Reporter
-
-SECONDS_BETWEEN_LINES = 15.0
-# A step of new shapes is compiled first. One that takes longer than both does so, as far as can be seen.
-SECONDS_OF_A_LONG_STEP, TIMES_OF_A_LONG_STEP = 1.0, 5.0
-COMPILING, VALIDATION = "compiling", "validation"
-
-
-class _Note(ProgressColumn):
-    """What is at work, and its latest number; that a step compiles, while it takes much longer than usual ones."""
-
-    def __init__(self, description):
-        super().__init__()
-        self.description = description
-
-    def render(self, task):
-        return Text(f"{self.description} {COMPILING if self._compiles(task) else task.fields['note']}")
-
-    @staticmethod
-    def _compiles(task):
-        since = task.fields.get("since")
-        if since is None or task.finished:
-            return False
-        at_work = time.monotonic() - since
-        return at_work > max(SECONDS_OF_A_LONG_STEP, TIMES_OF_A_LONG_STEP * task.fields["usual"])
-
-
-def _bar(console, description, unit):
-    return Progress(
-        _Note(description),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeElapsedColumn(),
-        TextColumn("elapsed,"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=console,
-        transient=True,
-    )
-
-
-@contextlib.contextmanager
-def counting(console, description, total=None, shown=True, unit="rows"):
-    """Yield a function to call with the number of rows, or what `unit` says, that are done since the last call."""
-    if shown and console.is_terminal:
-        with _bar(console, description, unit) as progress:
-            item = progress.add_task("", total=total, note="")
-            yield lambda count: progress.advance(item, count)
-        return
-    done, printed = 0, time.monotonic()
-
-    def advance(count):
-        nonlocal done, printed
-        done += count
-        if shown and time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
-            printed = time.monotonic()
-            console.print(f"{description} {done:,}" + (f" of {total:,} {unit}" if total is not None else f" {unit}"))
-
-    yield advance
+from tf_adapters import load_adapter, parameter_counts
+from tf_adapters.cli.quiet import SECONDS_BETWEEN_LINES, bar, counting
+from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
+from tf_adapters.training.disk import discard_seeds
+from tf_adapters.training.experiment import Observer
+from tf_adapters.training.run import FitResult, Reporter
 
 
 class TrainingProgress(Reporter):
@@ -120,7 +58,7 @@ class TrainingProgress(Reporter):
                 self.usual = min(now - fields["since"], 2 * self.usual or math.inf)
             validates = done % (self.period or self.steps // (self.epochs or 1)) == 0
             self.progress.update(
-                self.task, completed=done, note=VALIDATION if validates else note, since=None if validates else now,
+                self.task, completed=done, note="validation" if validates else note, since=None if validates else now,
                 usual=self.usual,
             )  # fmt: skip
         elif time.monotonic() - self.printed >= SECONDS_BETWEEN_LINES:
@@ -150,7 +88,7 @@ class TrainingProgress(Reporter):
             self.progress = None
 
     def _open(self, description, unit, total, done=0, **fields):
-        self.progress = _bar(self.console, description, unit)
+        self.progress = bar(self.console, description, unit)
         self.task = self.progress.add_task("", total=total, completed=done, note="", **fields)
         self.progress.start()
 
@@ -169,3 +107,112 @@ class PeriodProgress(TrainingProgress):
             f"{numbers['perplexity']:.2f}  accuracy {numbers['accuracy']:.4f}" + ("  best so far" if best else "")
         )
         self.trains_on()
+
+
+class Runner(Observer):
+    """Runs an `Experiment` with so many seeds, as one process of a `Cluster`, and says what it does; `started` is
+    `time.monotonic` of the command's start."""
+
+    def __init__(self, console, experiment, cluster, seeds, started):
+        self.console, self.experiment, self.cluster, self.seeds = console, experiment, cluster, seeds
+        self.settings, self.started = experiment.settings, started
+
+    def run(self, output, resume):
+        """Train and report; exits with status 130 if interrupted."""
+        result = self._run_seeds(output, resume) if self.seeds > 1 else self._run_once(output, resume)
+        if result is None:
+            self.console.print(f"Worker {self.cluster.number} is done; worker 0 writes {output} and reports.")
+            return
+        model, tokenizer, task, result, runs = result
+        held_out = predict_held_out(self.console, model, task, tokenizer, self.settings.batch_size)
+        seconds = time.monotonic() - self.started
+        show_report(self.console, model, task, output, result, seconds, self.settings, held_out)
+        if runs is not None:
+            show_seeds(self.console, runs)
+
+    def _run_once(self, output, resume):
+        if not resume and self.cluster.chief:
+            discard_seeds(output)
+        task = self.experiment.task_of()
+        model, tokenizer = self._build()
+        self._announce(task, model)
+        result = self.experiment.train(model, tokenizer, output, resume=resume, reporter=self.reporter())
+        self._report_end(result)
+        return (model, tokenizer, task, result, None) if self.cluster.chief else None
+
+    def _run_seeds(self, output, resume):
+        runs = self.experiment.run_seeds(output, self.seeds, resume=resume, observer=self)
+        best = runs.best()
+        model, tokenizer = self._build(best["seed"])
+        load_adapter(model, output)
+        result = FitResult(
+            best_epoch=best["best_epoch"], metrics={runs.metric: best["validation"]}, steps=0,
+            seconds=sum(run["seconds"] for run in runs.runs), compile_seconds=0.0, interrupted=False,
+        )  # fmt: skip
+        return model, tokenizer, self.experiment.task_of(best["seed"]), result, runs
+
+    def _build(self, seed=None):
+        with self.console.status(f"Loading {self.experiment.source} ..."):
+            return self.experiment.build(seed)
+
+    # As of Observer, for several seeds.
+
+    def begin(self, seed, task, model):
+        number = seed - self.settings.seed
+        if number == 0:
+            self._announce(task, model)
+        self.console.print(f"Seed {seed}, {number + 1} of {self.seeds}:")
+
+    def reporter(self, seed=None):
+        if not self.cluster.chief:
+            return None
+        return TrainingProgress(self.console, self.settings.epochs, period=self.settings.period)
+
+    @contextlib.contextmanager
+    def progress(self, seed):
+        with counting(self.console, "scoring") as advance:
+            yield advance
+
+    def end(self, seed, result):
+        if result is None:
+            self.console.print(f"Seed {seed}: done before.")
+        else:
+            self._report_end(result)
+
+    def _report_end(self, result):
+        """Say how a run ended; exits with status 130 if it was interrupted."""
+        stopped = f"Stopped after step {result.steps}"
+        if result.interrupted:
+            self.console.print(f"{stopped}; the state is saved. Go on with the same command and --resume.")
+            raise typer.Exit(130)
+        if result.stopped_early:
+            self.console.print(f"{stopped}: {self.settings.patience} epochs without a better validation result.")
+        if self.settings.jit_compile or self.experiment.fast:
+            self.console.print(
+                f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s."
+            )
+
+    def _announce(self, task, model):
+        """Say what will be trained on what."""
+        settings, experiment, counts = self.settings, self.experiment, parameter_counts(model)
+        self.console.print(
+            f"Task {task.name}: {len(task.train):,} training, {len(task.validation):,} validation"
+            + (f", {len(task.test):,} test rows" if task.test is not None else " rows")
+            + (f", labels {_listed(task.labels)}" if task.labels else f", {task.kind}")
+        )
+        self.console.print(
+            f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {experiment.source}"
+        )
+        self.console.print(
+            f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate "
+            f"{settings.learning_rate:g}"
+        )
+        if experiment.door != "transformers":
+            self.console.print(f"Through {experiment.door}, on {experiment.backend}")
+        if experiment.devices > 1:
+            workers = f" of {self.cluster.workers} workers" if self.cluster.workers > 1 else ""
+            self.console.print(f"On {experiment.devices} devices{workers}")
+
+
+def _listed(labels, most=12):
+    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "")

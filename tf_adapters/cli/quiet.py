@@ -1,4 +1,5 @@
-"""What the commands print to, and TensorFlow without what its C++ parts print before any log level applies."""
+"""What the commands print to and count on, and TensorFlow without what its C++ parts print before any log level
+applies."""
 
 import contextlib
 import importlib
@@ -7,8 +8,18 @@ import os
 import pathlib
 import sys
 import tempfile
+import time
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from tf_adapters._installation import MissingPackageError
@@ -17,6 +28,9 @@ from tf_adapters.errors import InputError
 # What TensorFlow, Keras 2 and transformers import where it is installed, and do without where it is not: a third of the
 # time of their import.
 _OPTIONAL = ("jax", "pandas", "scipy", "sklearn")
+SECONDS_BETWEEN_LINES = 15.0
+# A step of new shapes is compiled first. One that takes longer than both does so, as far as can be seen.
+SECONDS_OF_A_LONG_STEP, TIMES_OF_A_LONG_STEP = 1.0, 5.0
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
@@ -34,6 +48,61 @@ def terminal(stderr=False):
     console = _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     console.soft_wrap = not console.is_terminal
     return console
+
+
+class _Note(ProgressColumn):
+    """What is at work, and its latest number; that a step compiles, while it takes much longer than usual ones."""
+
+    def __init__(self, description):
+        super().__init__()
+        self.description = description
+
+    def render(self, task):
+        note = "compiling" if self._compiles(task) else task.fields["note"]
+        return Text(f"{self.description} {note}")
+
+    @staticmethod
+    def _compiles(task):
+        since = task.fields.get("since")
+        if since is None or task.finished:
+            return False
+        at_work = time.monotonic() - since
+        return at_work > max(SECONDS_OF_A_LONG_STEP, TIMES_OF_A_LONG_STEP * task.fields["usual"])
+
+
+def bar(console, description, unit):
+    return Progress(
+        _Note(description),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+        TextColumn("elapsed,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+    )
+
+
+@contextlib.contextmanager
+def counting(console, description, total=None, shown=True, unit="rows"):
+    """Yield a function to call with the number of rows, or what `unit` says, that are done since the last call."""
+    if shown and console.is_terminal:
+        with bar(console, description, unit) as progress:
+            item = progress.add_task("", total=total, note="")
+            yield lambda count: progress.advance(item, count)
+        return
+    done, printed = 0, time.monotonic()
+
+    def advance(count):
+        nonlocal done, printed
+        done += count
+        if shown and time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
+            printed = time.monotonic()
+            console.print(f"{description} {done:,}" + (f" of {total:,} {unit}" if total is not None else f" {unit}"))
+
+    yield advance
 
 
 def start(console, *, door="transformers", precision="float32", first=None, waiting=""):

@@ -8,6 +8,7 @@ import numpy as np
 from rich import box
 from rich.table import Column, Table
 
+from tf_adapters.cli.quiet import counting
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.atomic import remove_file, replacing
@@ -104,7 +105,6 @@ def _reliability(settings):
 def predict_held_out(console, model, task, tokenizer, batch_size):
     """Score a trained model on the task's held-out rows, and show how far it is; arguments as of
     `training.experiment.score`."""
-    from tf_adapters.cli.progress import counting
     from tf_adapters.training.experiment import held_out_rows, score
 
     with counting(console, "scoring", total=len(held_out_rows(task)[1])) as advance:

@@ -13,7 +13,7 @@ from rich.table import Table
 from tf_adapters.cli import options
 from tf_adapters.cli.command import option, without_none
 from tf_adapters.cli.directories import check_folder, check_new_file
-from tf_adapters.cli.quiet import terminal
+from tf_adapters.cli.quiet import counting, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import check_choice
 from tf_adapters.studies.figure import write_page
@@ -116,8 +116,6 @@ class Shown(Observer):
         return TrainingProgress(self.console, epochs, "  training", period=period)
 
     def counting(self, description, total, unit):
-        from tf_adapters.cli.progress import counting
-
         return counting(self.console, f"  {description}", total=total, unit=unit)
 
 

@@ -9,7 +9,7 @@ from typing import List, Optional
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.directories import check_writable, load_scorer, local
 from tf_adapters.cli.options import DataDir, Overwrite, ScoringOptions
-from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.cli.report import show_numbers
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -121,7 +121,6 @@ def _predict(console, directory, submissions, folder, data_dir, scoring):
     import numpy as np
 
     from tf_adapters._keras import keras
-    from tf_adapters.cli.progress import counting
     from tf_adapters.tasks.glue import HEADER
 
     # The model of the directory before is of no more use.

@@ -118,7 +118,7 @@ def train(
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
     make = functools.partial(_make_strategy, strategy, door)
     strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
-    from tf_adapters.cli.runs import Runner
+    from tf_adapters.cli.progress import Runner
     from tf_adapters.training.experiment import Experiment
 
     if pretrained and pretrained["adapter"] is not None:
