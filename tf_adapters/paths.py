@@ -104,12 +104,7 @@ def objects(content, names, path):
 
 
 def read_json(path, advice="restore the file", **values):
-    """The object in a JSON file.
-
-    Args:
-        path: of the file.
-        advice: str, what to do about a damaged one, for the message.
-        values: arguments that the advice names, as of `InputError`.
+    """The object in a JSON file; `advice` says what to do about a damaged one, and names `values`, as of `InputError`.
 
     Raises:
         InputError: the file cannot be read, is not JSON in UTF-8, or holds something else than an object.

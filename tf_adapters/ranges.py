@@ -187,16 +187,8 @@ def is_real(value):
 
 
 def checked(name, value, *, shown=None):
-    """A setting's value as a plain int or float.
-
-    Args:
-        name: str, one of `RANGES`.
-        value: any.
-        shown: str, how messages begin, or None for `name=value`.
-
-    Raises:
-        InputError: it is out of range.
-    """
+    """The value of a setting, one of `RANGES`, as a plain int or float; InputError, which begins by `shown` or
+    `name=value`, if it is out of range."""
     problem = RANGES[name].problem(value)
     if problem is not None:
         raise InputError(f"{shown or f'{{{name}}}'} {problem}.", **{name: value})

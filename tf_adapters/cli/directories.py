@@ -158,10 +158,8 @@ def check_folder(
     """Raise InputError unless a command may write to a folder, or go on with what is there.
 
     Args:
-        output: path.
         marker: str, name of a file that the command writes to it.
         what: str, what the folder becomes: "an adapter".
-        resume, overwrite: the flags.
         unfinished: bool, whether the folder holds something that `--resume` goes on with.
         finished: bool, whether it holds what an earlier command came to.
         leftovers: bool, whether it holds what a killed command of this kind left and nobody goes on with.

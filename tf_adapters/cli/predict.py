@@ -100,7 +100,10 @@ def predict(
         check_new_file(output, overwrite=overwrite)
     door = where.choose(scoring.fast)
     one = len(directories) == 1 and ("=" not in directories[0] or pathlib.Path(directories[0]).is_dir())
-    named = {"": local(directories[0])} if one else _several(directories, scoring)
+    if not one and (scoring.fast or scoring.precision != "float32"):
+        word = "--fast" if scoring.fast else f"--precision {scoring.precision}"
+        raise InputError(f"{word} is for one directory: leave it out, or predict the directories one after the other.")
+    named = {"": local(directories[0])} if one else named_directories(directories)
     settings = {name: read_settings(path) for name, path in named.items()}
     kind = task_of(settings[""])[0] if one else "classification"
     source = scoring.model if one else encoder_source(named, scoring.model)
@@ -117,10 +120,8 @@ def predict(
     start(console, door=door, precision=scoring.precision)
     if note:
         console.print(note, markup=False)
-    load = _label_by_one if one else _label_by_several
-    label = load(console, named, settings, source, scoring, door)
-    on_terminal = sys.stdout.isatty()
-    to_stdout = output in (None, "-")
+    label = (_label_by_one if one else _label_by_several)(console, named, settings, source, scoring, door)
+    on_terminal, to_stdout = sys.stdout.isatty(), output in (None, "-")
     # A bar and the rows would overwrite each other on one terminal.
     with counting(
         console, "predicting", unit="rows" if one else "answers", shown=not (to_stdout and on_terminal)
@@ -158,15 +159,6 @@ def _write_jsonl(file, chunks):
     for _, rows in chunks:
         file.writelines(json_text(row, problem=problem) + "\n" for row in rows)
         file.flush()
-
-
-def _several(directories, scoring):
-    """Several directories by their names."""
-    of_one = ["--fast"] if scoring.fast else []
-    of_one += [f"--precision {scoring.precision}"] if scoring.precision != "float32" else []
-    for word in of_one:
-        raise InputError(f"{word} is for one directory: leave it out, or predict the directories one after the other.")
-    return named_directories(directories)
 
 
 def _check_tasks(named, settings, text_pair_column):

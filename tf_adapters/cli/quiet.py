@@ -126,13 +126,8 @@ def start(console, *, door="transformers", precision="float32", first=None, wait
 
 
 def import_tensorflow(first=None, door="transformers"):
-    """Import TensorFlow, and the Keras and the model classes of a door, quietly.
-
-    Args:
-        first: function of nothing that TensorFlow's first operation must not precede, or None.
-
-    Returns: what `first` returns, or None.
-    """
+    """Import TensorFlow, and the Keras and the model classes of a door, quietly; returns what `first` returns, a
+    function of nothing that TensorFlow's first operation must not precede."""
     with _without_native_stderr():
         from tf_adapters.models.door import door_called
 

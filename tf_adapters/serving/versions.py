@@ -85,16 +85,13 @@ def check_export_file(path, format):
 
 
 def write_version(directory, root, functions, about, **values):
-    """Write a SavedModel as a version directory that appears when it is complete.
+    """Write a SavedModel as a version directory that appears when it is complete; returns it.
 
     Args:
         directory: path that `check_version_directory` returned.
-        root: `tf.Module` with what the functions read.
-        functions: dict from signature to `tf.function`.
+        root: `tf.Module` with what the functions, a dict from signature to `tf.function`, read.
         about: dict for JSON, written to `assets.extra/tf_adapters.json`.
         values: as of `write_requests`.
-
-    Returns: the directory.
 
     Raises: InputError, if it cannot be written.
     """
