@@ -25,9 +25,7 @@ CURVE_FILE, PERPLEXITY_FILE = "learning-curve.png", "perplexity.png"
 
 def show_numbers(console, title, numbers):
     """Print a table of named numbers, a dict or pairs."""
-    table = Table(show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table = Table(Column(no_wrap=True), Column(overflow="fold"), show_header=False)
     for name, value in numbers.items() if isinstance(numbers, dict) else numbers:
         table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
     # Not as the table's title, which is broken into lines of the table's width.

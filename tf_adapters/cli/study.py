@@ -4,14 +4,14 @@ import functools
 import inspect
 import os
 import pathlib
-from typing import Annotated, Optional
+from typing import Optional
 
 import typer
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 
 from tf_adapters.cli import options
-from tf_adapters.cli.command import option, without_none
+from tf_adapters.cli.command import argument, option, without_none
 from tf_adapters.cli.directories import check_folder, check_new_file
 from tf_adapters.cli.quiet import counting, terminal
 from tf_adapters.errors import InputError
@@ -130,9 +130,9 @@ def duration(seconds):
 def show_summary(console, study, summary, output):
     """Print a study's table, and where its files are."""
     columns, rows = study.table(summary)
-    table = Table(box=None, pad_edge=False)
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < 2 else "right", overflow="fold")
+    sides = ["left"] * 2 + ["right"] * len(columns)
+    columns = (Column(name, justify=side, overflow="fold") for name, side in zip(columns, sides))
+    table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*row)
     # At its own width: cut to a terminal's, names would be torn.
@@ -144,10 +144,8 @@ def show_summary(console, study, summary, output):
 
 
 def page(
-    folder: Annotated[pathlib.Path, typer.Argument(help="Folder below which the studies are.", show_default=False)],
-    output: Annotated[
-        Optional[pathlib.Path], typer.Option(help="HTML file to write. Default: `index.html` in the folder.")
-    ] = None,
+    folder: argument(pathlib.Path, "Folder below which the studies are."),
+    output: option(Optional[pathlib.Path], "HTML file to write. Default: `index.html` in the folder.") = None,
     overwrite: options.Overwrite = False,
 ):
     """One HTML page with the figures and tables of all studies below a folder: `tf-adapters study page studies`."""

@@ -129,6 +129,12 @@ def _predict(console, directory, submissions, folder, data_dir, scoring):
     scorer, _ = load_scorer(directory, scoring.model, console, **about)
     for submission in submissions:
         index, rows = submission.task.test_rows(submission.split, data_dir=data_dir)
+        # Of rows that were not here before nobody has counted them.
+        if len(rows) != submission.rows:
+            raise InputError(
+                f"{submission.file}: {submission.task.name} has {len(rows):,} test rows, and the official set "
+                f"{submission.rows:,}: get the original file again."
+            )
         kind = get_kind(submission.task.kind)
         with (
             open(folder / submission.file, "w", encoding="utf-8", newline="") as file,
