@@ -310,4 +310,4 @@ def _show_doubts(console, task, separator):
         sentence, values = found
         for name, value in values.items():
             sentence = sentence.replace(f"{{{name}}}", f"--{name.replace('_', '-')} {shlex.quote(value)}")
-        console.print(sentence, markup=False)
+        console.print(sentence)

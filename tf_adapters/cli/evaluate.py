@@ -103,7 +103,7 @@ def evaluate(
         # Before the encoder is loaded, so that a mistake in the second file shows at once.
         for path, (each, note) in zip(input_file, readings):
             if note:
-                console.print(note, markup=False)
+                console.print(note)
             rows = rows_from_file(path, kind=kind, labels=labels, bad_rows=bad_rows, **each)
             sets.append((path.name, with_value_range(rows, settings["task"])))
     else:

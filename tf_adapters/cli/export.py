@@ -205,8 +205,7 @@ def _say_check(console, scorer, settings, named_rows, output, format):
     console.print(
         f"Checked on {found.rows:,} rows of {name}: {found.metric} {100 * found.after:.2f} %, of the model "
         f"{100 * found.before:.2f} %; {changed}logits are at most {found.largest_difference:.2g} apart; "
-        f"{found.seconds_after:.1f} s, in TensorFlow {found.seconds_before:.1f} s.",
-        markup=False,
+        f"{found.seconds_after:.1f} s, in TensorFlow {found.seconds_before:.1f} s."
     )
     if found.before - found.after > LOST:
         console.print(f"It loses more than {100 * LOST:g} points: do not use it without another thought.")

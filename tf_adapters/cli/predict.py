@@ -119,7 +119,7 @@ def predict(
     console = terminal(stderr=True)
     start(console, door=door, precision=scoring.precision)
     if note:
-        console.print(note, markup=False)
+        console.print(note)
     label = (_label_by_one if one else _label_by_several)(console, named, settings, source, scoring, door)
     on_terminal, to_stdout = sys.stdout.isatty(), output in (None, "-")
     # A bar and the rows would overwrite each other on one terminal.

@@ -145,7 +145,7 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
     for index in chosen:
         prediction, text = kind.describe(rows, int(index), outputs[index], task.labels)
         right = kind.truth(rows, int(index), task.labels)
-        console.print(f"  {prediction}  [{shorten(right)}]  {shorten(text)}", markup=False)
+        console.print(f"  {prediction}  [{shorten(right)}]  {shorten(text)}")
     console.print("Next:")
     for command in (
         kind.example_command(shlex.quote(str(output)), rows) + through_door_of(model),
