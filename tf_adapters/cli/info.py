@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.directories import json_text, local
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.cli.report import show_numbers
+from tf_adapters.cli.report import mean_and_spread, show_numbers
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import RECIPES
 from tf_adapters.saving.hub import find_adapter
@@ -94,8 +94,7 @@ def _show_directory(console, directory, as_json):
     if settings["training"]:
         rows["training"] = told(settings["training"])
     for split, numbers in (settings.get("seeds") or {}).get("summary", {}).items():
-        spread = "" if numbers["sd"] is None else f", sd {numbers['sd']:.4f}, s.e.m. {numbers['sem']:.4f}"
-        rows[f"{split} over {numbers['n']} seeds"] = f"mean {numbers['mean']:.4f}{spread}"
+        rows[f"{split} over {numbers['n']} seeds"] = mean_and_spread(numbers)
     if backbone["weights_saved"]:
         rows["encoder weights"] = "trained and saved in this directory; the encoder is not shared with other adapters"
     for name, value in (settings["adapter"] or {}).items():

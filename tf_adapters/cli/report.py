@@ -83,18 +83,21 @@ def right_aligned(first, *others):
     return Table(first, *others, box=box.SIMPLE)
 
 
+def mean_and_spread(numbers):
+    """What `summary_of_seeds` found, in words."""
+    spread = "" if numbers["sd"] is None else f", sd {numbers['sd']:.4f}, s.e.m. {numbers['sem']:.4f}"
+    return f"mean {numbers['mean']:.4f}{spread}"
+
+
 def _reliability(settings):
     """What the spread over seeds is known to be, in a sentence."""
     seeds, training = settings.get("seeds"), settings.get("training") or {}
     if seeds:
-        from tf_adapters.tasks.analysis import summary_of_seeds
-
-        split = "test" if all("test" in run for run in seeds["runs"]) else "validation"
-        numbers = summary_of_seeds([run[split] for run in seeds["runs"]])
-        spread = f", sd {numbers['sd']:.4f}, s.e.m. {numbers['sem']:.4f}" if numbers["sd"] is not None else ""
+        split = "test" if "test" in seeds["summary"] else "validation"
+        numbers = seeds["summary"][split]
         return (
             f"This is seed {training.get('seed')}, the best by validation of {numbers['n']}, whose {split} "
-            f"{seeds['metric']} has mean {numbers['mean']:.4f}{spread}."
+            f"{seeds['metric']} has {mean_and_spread(numbers)}."
         )
     seed = f" ({training['seed']})" if "seed" in training else ""
     return f"One seed{seed}: how much another one differs is not known; `train --seeds 5` measures it."
