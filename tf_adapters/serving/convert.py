@@ -4,6 +4,7 @@ model."""
 import copy
 import dataclasses
 import json
+import logging
 import math
 import re
 import sys
@@ -156,8 +157,6 @@ def _of_bank(bank, format, quantize):
 
 
 def _onnx(function, specs, about, quantize, kept):
-    import logging
-
     import onnx
     import tf2onnx
 

@@ -5,7 +5,10 @@ import threading
 import warnings
 
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
 from tf_adapters.saving.settings import read_settings, task_of
+from tf_adapters.tasks.readers import get_reader
+from tf_adapters.tasks.rows import with_value_range
 
 # Heads that stand on the pooler, which an encoder that is loaded under another lacks.
 _ON_POOLER = ("classification", "multiple-choice")
@@ -70,7 +73,6 @@ class SharedEncoder:
     """
 
     def __init__(self, tasks, *, backbone=None, progress=None):
-        from tf_adapters.kinds import get_kind
         from tf_adapters.saving.directory import load_adapter, load_trained
         from tf_adapters.text.loading import trained_tokenizer
 
@@ -102,10 +104,7 @@ class SharedEncoder:
         Raises:
             InputError: no such task; texts that are none of its kind.
         """
-        from tf_adapters.kinds import get_kind
         from tf_adapters.models.injection import set_active
-        from tf_adapters.tasks.readers import get_reader
-        from tf_adapters.tasks.rows import with_value_range
 
         if name not in self.tasks:
             raise InputError(f"There is no adapter {name!r}: ask one of {', '.join(map(repr, self.tasks))}.")

@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 
+import numpy as np
+
 from tf_adapters._installation import __version__
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
@@ -189,8 +191,6 @@ def _prediction_log():
 
 
 def _value(spec, rows, strings):
-    import numpy as np
-
     is_ids = spec.dtype.is_integer
     shape = [rows, *(_TOKENS if is_ids else 2 for _ in spec.shape[1:])]
     if is_ids:
