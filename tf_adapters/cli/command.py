@@ -152,7 +152,10 @@ def command(function):
         except OSError as error:
             if error.filename is None:
                 raise
-            print(f"error: {_of_file(error)}", file=sys.stderr)
+            said = f"{error.filename} cannot be used: {error.strerror}."
+            if error.errno == errno.ENAMETOOLONG:
+                said = f"{str(error.filename)[:60]}... is longer than a file's name may be: give a shorter one."
+            print(f"error: {said}", file=sys.stderr)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -217,10 +220,3 @@ def _sentence(error, options):
     names = "|".join(name for name in options if "_" in name) or "(?!)"
     named = rf"(?<![\w.='\"/-])({names})\b(?![\w.('\"/])"
     return re.sub(named, lambda name: options[name[0]], error.spelled(spelled))
-
-
-def _of_file(error):
-    """A sentence of what the operating system says of a file."""
-    if error.errno == errno.ENAMETOOLONG:
-        return f"{str(error.filename)[:60]}... is longer than a file's name may be: give a shorter one."
-    return f"{error.filename} cannot be used: {error.strerror}."

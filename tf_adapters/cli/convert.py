@@ -53,9 +53,19 @@ def convert(
     if not directory.is_dir():
         raise InputError(f"{directory}: there is no such directory.")
     ours = (directory / "tf_adapters.json").is_file()
-    source = None if ours else model or _named_model(directory)
+    source = model
     if ours:
-        _check_encoder_unchanged(directory)
+        trained = read_settings(directory)["parameters"]
+        if trained["layer_norm"] or trained["backbone"]:
+            raise InputError(
+                f"{directory}: the encoder's LayerNorms were trained too, or more of it, which AdapterHub's files do "
+                "not hold: train with --train-layer-norm none, or by a recipe that leaves them, such as pfeiffer-2021."
+            )
+    elif model is None:
+        _, settings = read_description(directory)
+        source = settings.get("model_name") or settings.get("base_model_name_or_path")
+        if not source:
+            raise InputError(f"{directory} does not name its encoder: give --model.")
 
     console = terminal()
     start(console)
@@ -66,23 +76,6 @@ def convert(
             else _from_hub(directory, output, source, head, max_length)
         )
     console.print(written)
-
-
-def _check_encoder_unchanged(directory):
-    trained = read_settings(directory)["parameters"]
-    if trained["layer_norm"] or trained["backbone"]:
-        raise InputError(
-            f"{directory}: the encoder's LayerNorms were trained too, or more of it, which AdapterHub's files do not "
-            "hold: train with --train-layer-norm none, or by a recipe that leaves them, such as pfeiffer-2021."
-        )
-
-
-def _named_model(directory):
-    _, settings = read_description(directory)
-    name = settings.get("model_name") or settings.get("base_model_name_or_path")
-    if not name:
-        raise InputError(f"{directory} does not name its encoder: give --model.")
-    return name
 
 
 def _to_hub(directory, name, output, model, head):

@@ -127,19 +127,13 @@ def predict(
         console, "predicting", unit="rows" if one else "answers", shown=not (to_stdout and on_terminal)
     ) as advance:
         if output is None and on_terminal:
-            show_answers(terminal(), _with_texts(kind, chunks, label, advance))
+            kind, read = get_kind(kind), (chunk.rows() for chunk in chunks)
+            texts = (([kind.text(rows, row) for row in range(len(rows))], label(rows, advance)) for rows in read)
+            show_answers(terminal(), texts)
             console.print("All probabilities: --output - for JSON lines, --output FILE.csv or FILE.jsonl for a file.")
         else:
             answered = ((getattr(chunk, "records", None), label(chunk.rows(), advance)) for chunk in chunks)
             _write("-" if to_stdout else output, answered)
-
-
-def _with_texts(kind, chunks, label, progress):
-    """What was read of each chunk's rows, and their records."""
-    kind = get_kind(kind)
-    for chunk in chunks:
-        rows = chunk.rows()
-        yield [kind.text(rows, index) for index in range(len(rows))], label(rows, progress)
 
 
 def _write(output, chunks):

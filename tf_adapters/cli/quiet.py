@@ -58,16 +58,11 @@ class _Note(ProgressColumn):
         self.description = description
 
     def render(self, task):
-        note = "compiling" if self._compiles(task) else task.fields["note"]
+        note, since = task.fields["note"], task.fields.get("since")
+        if since is not None and not task.finished:
+            long = max(SECONDS_OF_A_LONG_STEP, TIMES_OF_A_LONG_STEP * task.fields["usual"])
+            note = "compiling" if time.monotonic() - since > long else note
         return Text(f"{self.description} {note}")
-
-    @staticmethod
-    def _compiles(task):
-        since = task.fields.get("since")
-        if since is None or task.finished:
-            return False
-        at_work = time.monotonic() - since
-        return at_work > max(SECONDS_OF_A_LONG_STEP, TIMES_OF_A_LONG_STEP * task.fields["usual"])
 
 
 def bar(console, description, unit):

@@ -92,7 +92,11 @@ def serve(
             print(f"{', '.join(named)}: at http://{host}:{port} until you press Ctrl-C.", flush=True)
             signal.pause()
         finally:
-            _stop()
+            import ray
+
+            for name in [name for name in ray.serve.status().applications if name.startswith(DOOR)]:
+                ray.serve.delete(name)
+            ray.shutdown()
 
 
 def _connect(changes, host="127.0.0.1"):
@@ -116,15 +120,6 @@ def _connect(changes, host="127.0.0.1"):
         if changes:
             raise InputError(_NONE_RUNS) from None
         ray.init(address="local", include_dashboard=False, **quiet)
-
-
-def _stop():
-    """Take down what was started, when the user says so or something fails."""
-    import ray
-
-    for name in [name for name in ray.serve.status().applications if name.startswith(DOOR)]:
-        ray.serve.delete(name)
-    ray.shutdown()
 
 
 def _start(settings, named, host, port):

@@ -113,7 +113,13 @@ def tune(
     if recipe is not None:
         check_recipe(recipe)
     values, usual_recipe = _read_space(space, vary or [])
-    epochs = _take_most_epochs(values) if tuner == "hyperband" else None
+    epochs = None
+    if tuner == "hyperband":
+        # It gives each trial some of them, and so they are not searched.
+        choice = values.pop("epochs", None)
+        if not choice:
+            raise InputError("--tuner hyperband needs to know the most epochs: give --vary epochs=10, or a range.")
+        epochs = choice.high if isinstance(choice, Range) else max(choice)
     chosen.peek()
 
     console = terminal()
@@ -202,14 +208,6 @@ def _read_choice(text, name, choice):
             raise
         such = "8,64" if types == "int" else "0.001,0.01"
         raise InputError(f"--vary {text}: {choice!r} must hold {types}s, such as {such}.") from None
-
-
-def _take_most_epochs(values):
-    """The most epochs of a space, which Hyperband may give to a trial; takes them out of the space."""
-    choice = values.pop("epochs", None)
-    if not choice:
-        raise InputError("--tuner hyperband needs to know the most epochs: give --vary epochs=10, or a range.")
-    return choice.high if isinstance(choice, Range) else max(choice)
 
 
 def _oracle(tuner, trials, epochs, **common):
