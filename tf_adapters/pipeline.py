@@ -199,19 +199,15 @@ def evaluate(
         raise InputError(
             "{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows
         )
-    _check_rows(pipeline.kind, pipeline.labels, rows)
-    metric = metric_of(pipeline.kind.name, metric or pipeline.task.get("metric"), pipeline.labels)
-    return pipeline.kind.score(metric, rows, pipeline.kind.predict(pipeline.scorer, rows, progress=progress))
-
-
-def _check_rows(kind, labels, rows):
-    """Raise InputError for labelled rows of another kind than the model answers, or of other label names."""
+    kind, labels = pipeline.kind, pipeline.labels
     if kind.name not in (kinds := getattr(rows, "kinds", (kind.name,))):
         raise InputError(f"The rows are for {' or '.join(kinds)}, and the model answers {kind.name}.")
     if kind.head in NAMED and rows.label_names:
         check_label_names(
             "The rows", rows.label_names, "the model", labels or kind.num_labels(()), "give rows read in its order"
         )
+    metric = metric_of(kind.name, metric or pipeline.task.get("metric"), labels)
+    return kind.score(metric, rows, kind.predict(pipeline.scorer, rows, progress=progress))
 
 
 @dataclasses.dataclass(frozen=True)

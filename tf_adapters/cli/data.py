@@ -262,7 +262,12 @@ class DataOptions(LabelOptions, _RowsOptions):
         kind, separator = self.kind or "classification", self.label_separator or "|"
         about = {"kind": kind, "metric": self.metric, "label_separator": separator}
         task = self._read(console, lambda bad_rows: task_from_files(**self._files(), **about, bad_rows=bad_rows))
-        _show_doubts(console, task, separator)
+        # What the labels look like in place of what they were taken for.
+        sentence, values = doubts(task.labels, kind=task.kind, separator=separator) or ("", {})
+        for name, value in values.items():
+            sentence = sentence.replace(f"{{{name}}}", f"--{name.replace('_', '-')} {shlex.quote(value)}")
+        if sentence:
+            console.print(sentence)
         return task
 
     def sampled(self, task, seed):
@@ -301,13 +306,3 @@ class TextOptions(_RowsOptions):
             return texts_from_files(**self._files(), bad_rows=bad_rows, seed=seed)
 
         return self.sampled(self._read(console, read), seed)
-
-
-def _show_doubts(console, task, separator):
-    """Say what the labels look like in place of what they were taken for."""
-    found = doubts(task.labels, kind=task.kind, separator=separator)
-    if found is not None:
-        sentence, values = found
-        for name, value in values.items():
-            sentence = sentence.replace(f"{{{name}}}", f"--{name.replace('_', '-')} {shlex.quote(value)}")
-        console.print(sentence)

@@ -44,12 +44,14 @@ def info(
 
     `tf-adapters info bert-base-uncased --bottleneck-size 256`
     """
-    console, directory = terminal(), _adapter(source)
+    # A repository of an encoder has none of an adapter's files.
+    console, directory = terminal(), local(source, functools.partial(find_adapter, required=False))
+    trained = (directory / SETTINGS_FILE).exists()
+    directory = directory if trained else pathlib.Path(source)
     if directory.is_dir() and not any((directory / name).exists() for name in (SETTINGS_FILE, "config.json")):
         raise InputError(
             f"{source} holds neither {SETTINGS_FILE} nor config.json: give an adapter directory or a model's directory."
         )
-    trained = (directory / SETTINGS_FILE).exists()
     if trained and bottleneck_size is not None:
         raise InputError(
             f"--bottleneck-size {bottleneck_size} is for a model, and {source} is an adapter directory: leave it out."
@@ -59,13 +61,6 @@ def info(
     else:
         start(console)
         _show_model(console, source, bottleneck_size, as_json)
-
-
-def _adapter(source):
-    """The folder of the adapter directory that the source is, or else its path."""
-    # A repository of an encoder has none of an adapter's files.
-    folder = local(source, functools.partial(find_adapter, required=False))
-    return folder if (folder / SETTINGS_FILE).exists() else pathlib.Path(source)
 
 
 def _show_directory(console, directory, as_json):

@@ -41,7 +41,12 @@ def submit(
     """
     submissions = _plan([local(directory) for directory in directories])
     files = [submission.file for _, submission in submissions]
-    _check_output(output, [*files, ZIP], overwrite)
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output} is a file: give a folder.")
+    there = [file for file in (*files, ZIP) if (output / file).exists()]
+    if there and not overwrite:
+        raise InputError(f"--output {output} holds {', '.join(there)}: replace by --overwrite, or give another folder.")
+    check_writable(output / files[0])
     console = terminal()
     start(console, precision=scoring.precision)
     with console.status("Counting the test rows ..."):
@@ -88,15 +93,6 @@ def _plan(directories):
     return [
         (of_task[submission.task.name], submission) for submission in SUBMISSIONS if submission.task.name in of_task
     ]
-
-
-def _check_output(output, files, overwrite):
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output} is a file: give a folder.")
-    there = [file for file in files if (output / file).exists()]
-    if there and not overwrite:
-        raise InputError(f"--output {output} holds {', '.join(there)}: replace by --overwrite, or give another folder.")
-    check_writable(output / files[0])
 
 
 def _with_all_rows(console, submissions, data_dir):
