@@ -52,15 +52,13 @@ class Real:
         words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
         words = f"must be a number {words}" + ("" if self.such_as is None else f", such as {self.such_as:g}")
         if is_real(value):
-            return None if self._holds(float(np.float32(value))) else words  # as the computation has it
+            value = float(np.float32(value))  # as the computation has it
+            low = value > self.above if self.above is not None else value >= self.at_least
+            high = value < self.below if self.below is not None else self.at_most is None or value <= self.at_most
+            return None if low and high else words
         if isinstance(value, numbers.Real) and 0 < abs(value) < math.inf:
             return f"{words}, of those that float32 holds ({LEAST_FLOAT:.2g} to {MOST_FLOAT:.2g})"
         return words
-
-    def _holds(self, value):
-        low = value > self.above if self.above is not None else value >= self.at_least
-        high = value < self.below if self.below is not None else self.at_most is None or value <= self.at_most
-        return low and high
 
 
 _RATE = Real(at_least=0, below=1)

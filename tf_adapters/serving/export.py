@@ -211,23 +211,14 @@ def export_bank(bank: "AdapterBank", directory: PathLike, *, storage: str = "flo
         table = tf.lookup.StaticHashTable(names, default_value=-1)
         functions, in_python = _functions_of_bank(tasks, table, _stored_as(bank.backbone, storage))
         root = module_of(functions, text=bank.tokenizer, table=table, **in_python)
-        about = _about_bank(bank, storage)
-        return write_version(directory, root, functions, about, task=list(tasks.tasks)[:8])
-
-
-def _about_bank(bank, storage):
-    tasks = {
-        name: {
-            "kind": task.kind, "labels": list(task.labels), "text_pairs": task.text_pairs, "max_length": task.max_length
+        told = ("kind", "labels", "text_pairs", "max_length")
+        about = {
+            "tasks": {name: {key: getattr(task, key) for key in told} for name, task in tasks.tasks.items()},
+            "text": {name: value for name, value in bank.tokenizer.settings().items() if name != "max_length"},
+            "storage": {"backbone": storage, "adapters": bank.storage},
+            "backbone_sha256": bank.digest,
         }
-        for name, task in bank.tasks.items()
-    }  # fmt: skip
-    return {
-        "tasks": tasks,
-        "text": {name: value for name, value in bank.tokenizer.settings().items() if name != "max_length"},
-        "storage": {"backbone": storage, "adapters": bank.storage},
-        "backbone_sha256": bank.digest,
-    }
+        return write_version(directory, root, functions, about, task=list(tasks.tasks)[:8])
 
 
 def _functions_of_bank(tasks, table, stored):
