@@ -108,12 +108,42 @@ def export(
         check_version_directory(output)
     else:
         check_export_file(output, format)
+    rows = None
     if adapters:
-        _export_bank(directories, output, format, storage, adapter_storage, model, door)
-        return
-    directory = local(directories[0])
-    rows = _rows_to_check(directory, check, quantize, data_dir, door)
-    _export_one(directory, output, format, storage, quantize, rows, model, door)
+        named = named_directories(directories)
+        model = encoder_source(named, model)
+    else:
+        directory = local(directories[0])
+        rows = _rows_to_check(directory, check, quantize, data_dir, door)
+    console = terminal()
+    start(console, door=door)
+    from tf_adapters.serving.convert import export_file
+    from tf_adapters.serving.export import export_bank, export_saved_model
+
+    if adapters:
+        made = load_bank(named, model, console, storage=adapter_storage, door=door)
+        write, about, ids = export_bank, {}, "ids and the number of each row's task"
+        inputs = f'text=tf.constant(["a quiet film"]), task=tf.constant([{json.dumps(next(iter(named)))}])'
+        if any(task.text_pairs for task in made.tasks.values()):
+            inputs += ', text_pair=tf.constant([""])'
+    else:
+        scorer, settings = load_scorer(directory, model, console, door=door)
+        made, write, ids = scorer.model, export_saved_model, "ids"
+        about = {"text": scorer.tokenizer, "task": settings["task"]}
+        names = get_kind(task_of(settings)[0]).served_texts(settings["task"] or {})
+        inputs = ", ".join(f"{name}=tf.constant([{json.dumps(_EXAMPLES[name])}])" for name in names)
+    if format == "saved-model":
+        with console.status("Tracing and writing ..."):
+            write(made, output, storage=storage, **about)
+        _say_version(output, inputs)
+    else:
+        with console.status("Converting and writing ..."):
+            export_file(made, output, format=format, quantize=quantize, **about)
+        console.print(f"Written to {output} ({output.stat().st_size / 1e6:.1f} MB): {ids} in, logits out.")
+    if rows is not None:
+        _say_check(console, scorer, settings, rows, output, format)
+    elif quantize != "none":
+        console.print(f"What --quantize {quantize} loses was not measured: give labelled rows by --check FILE.")
 
 
 def _check_options(format, adapters, storage, adapter_storage, quantize, check, count):
@@ -170,29 +200,6 @@ def server_note(version):
     )
 
 
-def _export_one(directory, output, format, storage, quantize, rows, model, door):
-    console = terminal()
-    start(console, door=door)
-    from tf_adapters.serving.convert import export_file
-    from tf_adapters.serving.export import export_saved_model
-
-    scorer, settings = load_scorer(directory, model, console, door=door)
-    about, (kind, _) = {"text": scorer.tokenizer, "task": settings["task"]}, task_of(settings)
-    if format == "saved-model":
-        with console.status("Tracing and writing ..."):
-            export_saved_model(scorer.model, output, storage=storage, **about)
-        names = get_kind(kind).served_texts(settings["task"] or {})
-        _say_version(output, ", ".join(f"{name}=tf.constant([{json.dumps(_EXAMPLES[name])}])" for name in names))
-    else:
-        with console.status("Converting and writing ..."):
-            export_file(scorer.model, output, format=format, quantize=quantize, **about)
-        console.print(f"Written to {output} ({output.stat().st_size / 1e6:.1f} MB): ids in, logits out.")
-    if rows is not None:
-        _say_check(console, scorer, settings, rows, output, format)
-    elif quantize != "none":
-        console.print(f"What --quantize {quantize} loses was not measured: give labelled rows by --check FILE.")
-
-
 def _say_check(console, scorer, settings, named_rows, output, format):
     from tf_adapters.serving.convert import check_export, runner_of
 
@@ -209,28 +216,6 @@ def _say_check(console, scorer, settings, named_rows, output, format):
     )
     if found.before - found.after > LOST:
         console.print(f"It loses more than {100 * LOST:g} points: do not use it without another thought.")
-
-
-def _export_bank(directories, output, format, storage, adapter_storage, model, door):
-    named = named_directories(directories)
-    source = encoder_source(named, model)
-    console = terminal()
-    start(console, door=door)
-    from tf_adapters.serving.convert import export_file
-    from tf_adapters.serving.export import export_bank
-
-    bank = load_bank(named, source, console, storage=adapter_storage, door=door)
-    if format != "saved-model":
-        with console.status("Converting and writing ..."):
-            export_file(bank, output, format=format)
-        size = output.stat().st_size / 1e6
-        console.print(f"Written to {output} ({size:.1f} MB): ids and the number of each row's task in, logits out.")
-        return
-    with console.status("Tracing and writing ..."):
-        export_bank(bank, output, storage=storage)
-    task = json.dumps(next(iter(named)))
-    pair = ', text_pair=tf.constant([""])' if any(known.text_pairs for known in bank.tasks.values()) else ""
-    _say_version(output, f'text=tf.constant(["a quiet film"]), task=tf.constant([{task}]){pair}')
 
 
 def _say_version(output, inputs):
