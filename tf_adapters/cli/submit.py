@@ -6,6 +6,8 @@ import pathlib
 import zipfile
 from typing import List, Optional
 
+import numpy as np
+
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.directories import check_writable, load_scorer, local
 from tf_adapters.cli.options import DataDir, Overwrite, ScoringOptions
@@ -16,6 +18,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.saving.atomic import folder_beside, reason
 from tf_adapters.saving.hub import push_adapter
 from tf_adapters.saving.settings import read_settings, task_of
+from tf_adapters.tasks import glue
 
 CHUNK_ROWS = 4096
 ZIP = "submission.zip"
@@ -60,23 +63,19 @@ def submit(
             with zipfile.ZipFile(folder / ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
                 for file in files:
                     archive.write(folder / file, file)
-    from tf_adapters.tasks.glue import SUBMISSIONS
-
     show_numbers(console, str(output), {submission.file: f"{submission.rows:,} rows" for _, submission in submissions})
-    missing = [submission.file for submission in SUBMISSIONS if submission.file not in files]
+    missing = [submission.file for submission in glue.SUBMISSIONS if submission.file not in files]
     if missing:
         console.print(f"Not written, and wanted by the server for a whole score: {', '.join(missing)}.")
 
 
 def _plan(directories):
     """Pairs of a directory and a `Submission`, in the server's order; needs no TensorFlow."""
-    from tf_adapters.tasks.glue import SUBMISSIONS
-
     of_task = {}
     for directory in directories:
         settings = read_settings(directory)
         name = (settings["task"] or {}).get("name")
-        task = next((submission.task for submission in SUBMISSIONS if submission.task.name == name), None)
+        task = next((submission.task for submission in glue.SUBMISSIONS if submission.task.name == name), None)
         if task is None:
             raise InputError(
                 f"{directory} was trained on task {name!r}: give adapters that were trained on glue/ tasks."
@@ -91,7 +90,9 @@ def _plan(directories):
             )
         of_task[name] = directory
     return [
-        (of_task[submission.task.name], submission) for submission in SUBMISSIONS if submission.task.name in of_task
+        (of_task[submission.task.name], submission)
+        for submission in glue.SUBMISSIONS
+        if submission.task.name in of_task
     ]
 
 
@@ -114,10 +115,7 @@ def _with_all_rows(console, submissions, data_dir):
 
 
 def _predict(console, directory, submissions, folder, data_dir, scoring):
-    import numpy as np
-
     from tf_adapters._keras import keras
-    from tf_adapters.tasks.glue import HEADER
 
     # The model of the directory before is of no more use.
     keras.backend.clear_session()
@@ -136,7 +134,7 @@ def _predict(console, directory, submissions, folder, data_dir, scoring):
             open(folder / submission.file, "w", encoding="utf-8", newline="") as file,
             counting(console, submission.file, total=len(rows)) as advance,
         ):
-            file.write(HEADER)
+            file.write(glue.HEADER)
             for start in range(0, len(rows), CHUNK_ROWS):
                 chosen = np.arange(start, min(start + CHUNK_ROWS, len(rows)))
                 outputs = kind.predict(scorer, rows.take(chosen), progress=advance)
