@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from tf_adapters.cli import options
 from tf_adapters.cli.command import argument, option, without_none
 from tf_adapters.cli.directories import check_folder, check_new_file
-from tf_adapters.cli.quiet import counting, terminal
+from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import check_choice
 from tf_adapters.studies.figure import write_page
@@ -84,11 +84,8 @@ def _run(
         output, marker=STUDY_FILE, what="a study", resume=resume, overwrite=overwrite, unfinished=begun,
         finished=finished, run="study",
     )  # fmt: skip
-    from tf_adapters.cli.quiet import import_tensorflow
-
     console = terminal()
-    with console.status("Loading TensorFlow ..."):
-        import_tensorflow()
+    start(console)
     if begun and overwrite:
         clear(output, study.name)
     try:
