@@ -145,9 +145,9 @@ class Experiment:
     def devices(self):
         """How many compute the rows of a batch, an int."""
         if self.door != "transformers":
-            from tf_adapters.training import on_keras3
+            from tf_adapters.training import step_keras3
 
-            return on_keras3.devices()
+            return step_keras3.devices()
         return 1 if self.strategy is None else self.strategy.num_replicas_in_sync
 
     def task_of(self, seed: Optional[int] = None) -> Task:
@@ -375,7 +375,7 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
     return model, load_tokenizer(model, max_length=max_length)
 
 
-MOST_CLASSES_KEPT = 200
+_MOST_CLASSES_KEPT = 200
 
 
 def keep(task, output, held_out):
@@ -390,7 +390,18 @@ def keep(task, output, held_out):
     """
     kind = get_kind(task.kind)
     others = without_training(kind, task, held_out.rows)
-    keep_result(output, _result(kind, task, held_out, others))
+    classes = kind.classes(held_out.rows, held_out.outputs) if len(task.labels) <= _MOST_CLASSES_KEPT else None
+    # No times, by which equal runs would differ.
+    result = {
+        "split": held_out.split,
+        "rows": len(held_out.rows),
+        "numbers": {name: float(value) for name, value in held_out.numbers.items()},
+        "without_training": {what: float(value) for what, value in others.items()},
+        "classes": None if classes is None else class_report(*classes, task.labels).classes,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "versions": versions(),
+    }
+    keep_result(output, result)
     return others
 
 
@@ -404,18 +415,3 @@ def without_training(kind, task, rows):
     if alone is not None:
         found[alone[0]] = kind.score(task.metric, rows, alone[1])[primary]
     return found
-
-
-def _result(kind, task, held_out, others):
-    """What the adapter directory keeps of it; no times, by which equal runs would differ."""
-    classes = kind.classes(held_out.rows, held_out.outputs)
-    few = len(task.labels) <= MOST_CLASSES_KEPT
-    return {
-        "split": held_out.split,
-        "rows": len(held_out.rows),
-        "numbers": {name: float(value) for name, value in held_out.numbers.items()},
-        "without_training": {what: float(value) for what, value in others.items()},
-        "classes": class_report(*classes, task.labels).classes if classes is not None and few else None,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": versions(),
-    }

@@ -85,8 +85,11 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
     check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
-    trained_as = _trained_as(state)
-    settings = trained_as.checked(settings, kind, strategy)
+    if state.door.NAME == "transformers":
+        from tf_adapters.training.step import Trained
+    else:
+        from tf_adapters.training.step_keras3 import Trained
+    settings = Trained.checked(settings, strategy)
     kind.check_model(model, "The task", task.labels)
     examples = kind.examples(task.train, tokenizer)
     if settings.jit_compile and len(examples) < settings.batch_size:
@@ -102,7 +105,7 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
 
     if task.labels:
         state.name_labels(model, task.labels)
-    trained = trained_as(model, kind, examples, tokenizer, settings, workers)
+    trained = Trained(model, kind, examples, tokenizer, settings, workers)
     variables = trained.compile(steps)
     for note in getattr(examples, "notes", ()):
         reporter.note(note)
@@ -148,15 +151,6 @@ def _checked_state(model):
             "model of its own."
         )
     return state
-
-
-def _trained_as(state):
-    """The class of what the model's Keras trains, and of how."""
-    if state.door.NAME == "transformers":
-        from tf_adapters.training.on_keras2 import Trained
-    else:
-        from tf_adapters.training.on_keras3 import Trained
-    return Trained
 
 
 def _compared(model, task, tokenizer, trained, steps):

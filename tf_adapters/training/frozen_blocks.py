@@ -7,9 +7,10 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._keras import keras
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.upper_blocks import lower_blocks
+from tf_adapters.models.transaction import replaced
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 
 _CHUNK_EXAMPLES = 1024
@@ -86,7 +87,7 @@ class StoredStates:
         padding = {"multiple_of": padding_multiple(fast=fast), "fill": fast}
         path = pathlib.Path(folder) / "frozen_blocks.bin"
         try:
-            with _writing(path) as file:
+            with open(path, "wb") as file:
                 for first in range(0, count, _CHUNK_EXAMPLES):
                     index = np.arange(first, min(first + _CHUNK_EXAMPLES, count))
                     encoded = examples.encode(tokenizer, tf.constant(index))
@@ -97,6 +98,14 @@ class StoredStates:
             self.tokens = int(self._starts[-1])
             self.bytes = self.tokens * self.size * self.dtype.size
             self._map = np.memmap(path, self.dtype.as_numpy_dtype, "r", shape=(self.tokens, self.size))
+        except OSError as error:
+            hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
+            raise InputError(
+                f"{path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew with "
+                "{overwrite}, or write to another disk.",
+                cache_frozen=True,
+                overwrite=NAME,
+            ) from None
         finally:
             # What is mapped stays readable without a name, and no kill leaves it behind.
             path.unlink(missing_ok=True)
@@ -137,17 +146,70 @@ class StoredStates:
         return states
 
 
+# A model in two parts: the blocks up to a depth, and what stands above them.
+
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
 @contextlib.contextmanager
-def _writing(path):
-    """A file that is opened for writing, and whose failures are InputErrors."""
-    try:
-        with open(path, "wb") as file:
-            yield file
-    except OSError as error:
-        hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
-        raise InputError(
-            f"{path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew with "
-            "{overwrite}, or write to another disk.",
-            cache_frozen=True,
-            overwrite=NAME,
-        ) from None
+def _with_layers(model, blocks, embeddings=None):
+    """While a graph is traced, the encoder has these blocks; with other embeddings given, they are not the lowest
+    ones."""
+    family = state_of(model).family
+    main = family.main_layer(model)
+    changes = [(family.stack(model), "layer", list(blocks))]
+    if embeddings is not None:
+        changes.append((main, "embeddings", embeddings))
+        changes += [(owner, attribute, None) for owner, attribute in family.beside_lowest(model)]
+    with replaced(changes):
+        yield main
+
+
+def lower_blocks(model, depth):
+    """The embeddings and the first `depth` blocks in inference.
+
+    Returns: tf.function of the dict of int32 `(batch, length)` tensors that the model takes; the hidden
+        states, `(batch, length, hidden)`.
+    """
+    family = state_of(model).family
+    blocks, specs = family.blocks(model)[:depth], {name: tf.TensorSpec((None, None), tf.int32) for name in _INPUTS}
+
+    @tf.function(input_signature=[specs], autograph=family.autograph)
+    def lower(inputs):
+        with _with_layers(model, blocks) as main:
+            # With hidden states asked for, no block is computed for its first token alone.
+            return main(family.inputs(inputs), output_hidden_states=True, training=False).last_hidden_state
+
+    return lower
+
+
+class UpperBlocks(keras.Model):
+    """A model that goes on where its lower blocks ended; it has the model's own weights.
+
+    Args:
+        model: a transformers TensorFlow model.
+        first: int, the first block that is computed.
+
+    Call arguments:
+        inputs: dict of `states`, `(batch, length, hidden)`, the outputs of block `first - 1`, and
+            int32 `attention_mask`, `(batch, length)`.
+
+    Returns: the model's outputs.
+    """
+
+    def __init__(self, model, first):
+        super().__init__(name="upper_blocks", dtype=model.dtype_policy)
+        self.whole = model
+        self.first = first
+
+    def call(self, inputs, training=None):
+        blocks = state_of(self.whole).family.blocks(self.whole)[self.first :]
+
+        def pass_on(*_, inputs_embeds, **__):
+            return inputs_embeds
+
+        with _with_layers(self.whole, blocks, pass_on):
+            return self.whole(
+                {"inputs_embeds": inputs["states"], "attention_mask": inputs["attention_mask"]}, training=training
+            )

@@ -14,8 +14,7 @@ import tensorflow as tf
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.door import door_of
 from tf_adapters.text.batching import part_of
-from tf_adapters.training.cluster import STRATEGIES, read_cluster
-from tf_adapters.training.settings import check_rows, for_one_device
+from tf_adapters.training.settings import STRATEGIES, check_rows, for_one_device, read_cluster
 
 # Several workers agree at these steps whether one was asked to stop, and save their state.
 STEPS_TO_AGREE = 100
