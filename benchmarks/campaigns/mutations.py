@@ -181,7 +181,7 @@ MUTATIONS = [
     ("training/fit.py", '        "metric": task.metric,\n', "", "label_order:resume"),
     ("training/run.py", "writer = csv.DictWriter(text, columns, ", "writer = csv.DictWriter(text, row, ",
      "what_acts:columns"),
-    ("models/merging.py", " if state.active_blocks is None or place[0] in state.active_blocks]", "]",
+    ("models/injection.py", " if state.active_blocks is None or place[0] in state.active_blocks]", "]",
      "what_acts:merged"),
     ("saving/directory.py", 'settings.get("pretrained_adapter")', "state.owner.pretrained", "lifecycle:went_on"),
     ("saving/directory.py", '    check_acts(state, "save_adapter")\n', "", "what_acts:neither"),

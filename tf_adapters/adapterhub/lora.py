@@ -10,7 +10,7 @@ from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.names import pytorch_name
+from tf_adapters.models.weight_files import pytorch_name
 
 NO_IA3 = (
     "(IA)^3 in `adapters` 1.3.0 scales what comes out of the first feed-forward layer before its activation, and here "

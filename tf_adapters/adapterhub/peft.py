@@ -11,8 +11,7 @@ from tf_adapters.adapterhub.weights import by_site, matched, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.names import named_weights
-from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
+from tf_adapters.models.weight_files import WEIGHT_FILES, named_weights, open_weights
 from tf_adapters.ranges import is_int
 
 # What LoraConfig or the head take up, and what changes nothing of what is computed.

@@ -14,8 +14,7 @@ from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.heads import TwoLayerHead, head_layers
-from tf_adapters.models.transformers.names import named_weights, to_pytorch
-from tf_adapters.models.weight_files import check_finite, open_weights
+from tf_adapters.models.weight_files import check_finite, named_weights, open_weights, to_pytorch
 
 
 def read_weights(directory, what):

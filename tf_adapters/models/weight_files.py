@@ -1,4 +1,7 @@
-"""Reads a checkpoint's tensors one at a time, under PyTorch names, from safetensors or h5."""
+"""Reads a checkpoint's tensors one at a time, under PyTorch names, from safetensors or h5.
+
+These names depend neither on Keras scopes nor on injection.
+"""
 
 import contextlib
 import importlib.util
@@ -61,7 +64,7 @@ class SafetensorsFiles:
                         f"a weight has at most {_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
                     )
                 # TensorFlow's names lack the model's scope here, which the converter takes off.
-                known_as = _modern(_pytorch_name(f"model/{name}", part.get_shape()) if ours else name)
+                known_as = _modern(pytorch_name(f"model/{name}", part.get_shape())[0] if ours else name)
                 if known_as in self._where:
                     raise InputError(f"{path} holds {shown(known_as)} twice: fetch the files again.")
                 self._where[known_as] = (handle, name)
@@ -120,7 +123,7 @@ class H5File:
                 raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.
             path = path.split("/", 1)[1]
-            name = _pytorch_name(path, item.shape)
+            name = pytorch_name(path, item.shape)[0]
             # A variable of an adapter has "adapters" for its scope: keep it, for the loader to see.
             self._where[("adapters." if path.startswith("adapters/") else "") + _modern(name)] = item
 
@@ -143,13 +146,6 @@ class H5File:
 
     def close(self):
         self._file.close()
-
-
-def _pytorch_name(name, shape):
-    """Of a weight that a TensorFlow model of transformers wrote, whose converter is in that package."""
-    from tf_adapters.models.transformers.names import pytorch_name
-
-    return pytorch_name(name, shape)[0]
 
 
 def _modern(name):
@@ -256,3 +252,39 @@ def refuse_unread(weights, keys, named, prefix, ignored):
             f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
             "first: the configuration belongs to another model."
         )
+
+
+def pytorch_name(name, shape):
+    """PyTorch name of a TensorFlow weight, and whether the matrix is transposed there.
+
+    Args:
+        name: str, a variable name such as
+            `tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0`.
+        shape: its shape.
+
+    Returns: `("bert.encoder.layer.0.output.dense.weight", True)`.
+    """
+    from transformers.modeling_tf_pytorch_utils import convert_tf_weight_name_to_pt_weight_name
+
+    pytorch, transpose = convert_tf_weight_name_to_pt_weight_name(name, tf_weight_shape=tuple(shape))
+    return pytorch, transpose.name == "SIMPLE"
+
+
+def named_weights(variables):
+    """Variables under their PyTorch names, each once.
+
+    Returns: dict from name to `(variable, transposed)`, in the order given.
+    """
+    named = {}
+    for variable in variables:
+        name, transposed = pytorch_name(variable.name, variable.shape)
+        if name in named and named[name][0] is not variable:
+            raise RuntimeError(f"Two weights are called {name}.")
+        named[name] = (variable, transposed)
+    return named
+
+
+def to_pytorch(variable, transposed):
+    """The weight's value as a float32 NumPy array in PyTorch's layout."""
+    value = np.asarray(variable.numpy(), dtype=np.float32)
+    return np.ascontiguousarray(value.T) if transposed else value

@@ -12,8 +12,7 @@ import tensorflow as tf
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
-from tf_adapters.models.door import door_called
-from tf_adapters.models.loading import choose_door, load_backbone
+from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.routing import routing_of
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import check_finite

@@ -14,9 +14,8 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
-from tf_adapters.models.door import door_called
+from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.injection import add_adapters
-from tf_adapters.models.loading import choose_door, load_backbone
 from tf_adapters.models.storage import cast_frozen
 from tf_adapters.models.trainable import set_trainable
 from tf_adapters.paths import to_path

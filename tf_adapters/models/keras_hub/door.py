@@ -22,13 +22,12 @@ from tf_adapters._keras3_internals import (
 )
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
-from tf_adapters.models.heads import Head, HeadShape
 from tf_adapters.models.keras_files import refuse
 from tf_adapters.models.keras_hub.families import OffsetPositions, family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS, states_of
 from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
-from tf_adapters.models.state import mark_of, state_of
+from tf_adapters.models.state import Head, HeadShape, mark_of, state_of
 from tf_adapters.models.storage import check_frozen, is_cast
 from tf_adapters.models.transaction import replaced, transaction
 

@@ -14,12 +14,11 @@ from tf_adapters.activations import NAMES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.layers.ops import keras3
-from tf_adapters.models.heads import check_head
 from tf_adapters.models.keras_hub import door, presets
 from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
 from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
-from tf_adapters.models.state import state_of
+from tf_adapters.models.state import check_head, state_of
 from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, refuse_unread
 from tf_adapters.paths import find_here
 

@@ -1,6 +1,7 @@
-"""Families whose transformers classes are BERT's under another name: where their adapters stand."""
+"""BERT, and families whose transformers classes are BERT's under another name: where their adapters stand."""
 
 import transformers
+from transformers.models.bert import modeling_tf_bert
 from transformers.models.camembert import modeling_tf_camembert
 from transformers.models.electra import modeling_tf_electra
 from transformers.models.roberta import modeling_tf_roberta
@@ -12,7 +13,7 @@ from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
 
 
 def block_classes(module, prefix):
-    """What a `Family` needs of blocks, made of a module's classes as bert.py makes it of BERT's.
+    """What a `Family` needs of blocks: a module's classes behind the mixins of sites and of fast parts.
 
     Args:
         module: a `modeling_tf_...` module of transformers.
@@ -23,7 +24,7 @@ def block_classes(module, prefix):
 
     def make(name, mixin, original, **attributes):
         bases = (mixin, getattr(module, prefix + original))
-        doc = f"{prefix}{original} as bert.py's like."
+        doc = f"{prefix}{original} behind {mixin.__name__}."
         return type(prefix + name, bases, {"__module__": __name__, "__doc__": doc, **attributes})
 
     sites, fast_sites = (
@@ -42,6 +43,26 @@ def block_classes(module, prefix):
         ),
         "fast_encoder_class": make("FastEncoder", FastEncoder, "Encoder"),
     }
+
+
+# BERT (Devlin et al., 2019)
+
+
+def _bert_parameters(config):
+    embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    return encoder_parameters(config, embeddings, others=(config.hidden_size + 1) * config.hidden_size)
+
+
+BERT = Family(
+    model_type="bert",
+    config_class=transformers.BertConfig,
+    heads=heads_of("TFBert", next_sentence=transformers.TFBertForNextSentencePrediction),
+    first_token_heads=("classification", "multiple-choice", "next-sentence"),
+    pooled_classifier=True,
+    classifier=("classifier",),
+    parameters=_bert_parameters,
+    **block_classes(modeling_tf_bert, "TFBert"),
+)
 
 
 # RoBERTa (Liu et al., 2019), XLM-R (Conneau et al., 2020), which has a hundred languages, and CamemBERT (Martin et al.,

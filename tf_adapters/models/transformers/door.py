@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import (
     change_class,
+    exchange_variable,
     go_on_with,
     in_order_made,
     layers_of,
@@ -24,17 +25,25 @@ from tf_adapters.activations import one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops
+from tf_adapters.models import weight_files
 from tf_adapters.models.keras_files import refuse
-from tf_adapters.models.transaction import replaced
-from tf_adapters.models.transformers import names
+from tf_adapters.models.state import state_of
+from tf_adapters.models.storage import check_frozen
+from tf_adapters.models.transaction import replaced, transaction
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
-from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, logits_of_rows, new_head
+from tf_adapters.models.transformers.heads import (
+    head_layers,
+    head_on,
+    head_shape,
+    keep_float32,
+    logits_of_rows,
+    new_head,
+)
 from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop
-from tf_adapters.models.transformers.storage import cast_frozen
 
 __all__ = [
-    "Acting", "RandomDrop", "cast_frozen", "family_of", "head_on", "head_shape", "keep_float32", "layers_of",
+    "Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "layers_of",
     "logits_of_rows", "new_head", "ops",
 ]  # fmt: skip
 
@@ -60,7 +69,7 @@ def computes(model):
 
 
 def named_weights(model, variables):
-    return names.named_weights(variables)
+    return weight_files.named_weights(variables)
 
 
 def weights(model):
@@ -309,6 +318,48 @@ def compiled(model, *, jit_compile=False):
         return tf.function(call, input_signature=specs, jit_compile=jit_compile or None)
 
     return lambda inputs: traced(*inputs)(inputs).numpy()
+
+
+# Fewer bits
+
+
+@transaction
+def cast_frozen(model):
+    """See `models.storage.cast_frozen`."""
+    state = state_of(model)
+    origin = state.origin(model)
+    trains = {id(variable) for variable in model.trainable_variables}
+    frozen = {
+        id(variable): variable
+        for variable in state.backbone_variables(model)
+        if variable.shape.rank == 2 and id(variable) not in trains
+    }
+    # A head with tied embeddings reads them in float32.
+    cast, shared = [], {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
+    for layer in state.family.main_layer(model).submodules:
+        is_half = isinstance(layer, keras.layers.Layer) and layer.compute_dtype in ("bfloat16", "float16")
+        if is_half and id(layer) not in shared:
+            for attribute, variable in list(vars(layer).items()):
+                if id(variable) in frozen and variable.dtype == tf.float32:
+                    cast.append(_cast(layer, attribute, variable))
+                    origin.exchange(variable, cast[-1])
+    if not cast:
+        check_frozen(model, state, trains)
+        return model
+    # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
+    state.freezing = None
+    state.door.forget_traces(model)
+    return model
+
+
+def _cast(layer, attribute, variable):
+    """Replace a variable that `layer` owns; returns the new one."""
+    new = tf.Variable(
+        tf.cast(variable, layer.compute_dtype), trainable=variable.trainable, name=variable.name.removesuffix(":0")
+    )
+    new._tf_adapters_cast = True
+    exchange_variable(layer, attribute, new)
+    return new
 
 
 # Transactions

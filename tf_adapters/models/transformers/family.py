@@ -1,4 +1,4 @@
-"""What injection and loading need to know of an encoder family; `bert`, `bert_like` and `other_shapes` have them."""
+"""What injection and loading need to know of an encoder family; `bert_like` and `other_shapes` have them."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from tf_adapters.models.transformers.site import replace_layer
 # model_type of config.json -> module and its `Family`. A new family is such an object, and a line here.
 _FAMILIES = {
     "albert": "other_shapes.ALBERT",
-    "bert": "bert.FAMILY",
+    "bert": "bert_like.BERT",
     "camembert": "bert_like.CAMEMBERT",
     "deberta-v2": "other_shapes.DEBERTA_V2",
     "distilbert": "other_shapes.DISTILBERT",
@@ -204,7 +204,7 @@ def heads_of(prefix, **others):
 
     Args:
         prefix: str, which the names of its classes begin with, such as `"TFRoberta"`.
-        others: further heads and their classes; None leaves one out.
+        others: further heads and their classes.
     """
     import transformers
 
@@ -215,11 +215,7 @@ def heads_of(prefix, **others):
         "none": "Model",
     }  # fmt: skip
     heads = {head: getattr(transformers, prefix + name) for head, name in names.items()}
-    return {
-        head: value
-        for head, value in {**heads, **{k.replace("_", "-"): v for k, v in others.items()}}.items()
-        if value is not None
-    }
+    return heads | {head.replace("_", "-"): value for head, value in others.items()}
 
 
 def block_parameters(config):

@@ -7,8 +7,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import compute_in, layers_of
 from tf_adapters.errors import InputError
-from tf_adapters.models.heads import SWITCHED, Head, HeadShape
-from tf_adapters.models.state import state_of
+from tf_adapters.models.state import SWITCHED, Head, HeadShape, state_of
 
 
 def head_shape(model, family):

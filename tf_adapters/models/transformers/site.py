@@ -209,7 +209,7 @@ class DenseSite(Site, keras.layers.Layer):
         return tuple(self.dense.kernel.shape)
 
     def dense_of(self, kernel, bias):
-        """A layer like the dense one, with other weights; `models.merging` lets it be `merged`."""
+        """A layer like the dense one, with other weights; `models.injection` lets it be `merged`."""
         dense = keras.layers.Dense.from_config(self.dense.get_config())
         dense.build((None, self.shape[0]))
         dense.set_weights((kernel, bias))
