@@ -50,6 +50,12 @@ A door has
                                             of a batch's flat order
     compiled(model, *, jit_compile=False)   a function from a dict of int32 tensors `(rows, length)` to what a Keras
                                             model answers, in NumPy
+    make_routable(family, model)            lets the blocks of a plain model without a head compute through sites; they
+                                            compute the same
+    encode(family, model, inputs, routes)   hidden states `(batch, length, hidden)` of a model that was made so, with
+                                            `Routes` in place of adapters and LayerNorms of its own; `inputs` are a dict
+                                            of what a tokenizer makes. The model stays what it is: its layers are
+                                            exchanged for the time of the trace alone
     Undo                                    what `models.transaction` needs
 """
 

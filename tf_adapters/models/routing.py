@@ -2,12 +2,10 @@
 own; a door's `encode` runs one so."""
 
 import dataclasses
-import importlib
 from typing import Callable
 
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.layers.bank import layer_norm
-from tf_adapters.models.door import door_of
 
 # Behind the two sub-layers of a block, and around its dense layers.
 PLACES = ("attention", "ffn", *DENSE_PLACES)
@@ -34,32 +32,17 @@ class Routes:
     places: frozenset
 
 
-def routing_of(model):
-    """The module `routing` of a model's door, which has
-
-    make_routable(family, model)            lets the blocks of a plain model without a head compute through sites; they
-                                            compute the same
-    encode(family, model, inputs, routes)   hidden states `(batch, length, hidden)` of a model that was made so, with
-                                            `Routes` in place of adapters and LayerNorms of its own; `inputs` are a dict
-                                            of what a tokenizer makes. The model stays what it is: its layers are
-                                            exchanged for the time of the trace alone
-    """
-    return importlib.import_module(f"{door_of(model).__name__.rpartition('.')[0]}.routing")
-
-
 def sites_of(depth):
     """The sites of an encoder in the order of their numbers."""
     return [(block, place) for block in range(depth) for place in PLACES]
 
 
-def norm_layers(family, model):
-    """The encoder's LayerNorms in the order of their numbers: those of the blocks, then the embeddings'."""
-    return family.layer_norms(model, "all")
-
-
 def routed_norms(family, model, routes):
     """What stands for each LayerNorm of an encoder, by the layer's id."""
-    return {id(layer): RoutedNorm(layer, number, routes) for number, layer in enumerate(norm_layers(family, model))}
+    # In the order of their numbers: those of the blocks, then the embeddings'.
+    return {
+        id(layer): RoutedNorm(layer, number, routes) for number, layer in enumerate(family.layer_norms(model, "all"))
+    }
 
 
 class RoutedFinish:
@@ -92,9 +75,8 @@ class RoutedNorm:
     """Stands for a LayerNorm."""
 
     def __init__(self, original, number, routes):
-        self.epsilon, self.units, self.number, self.routes = (
-            original.epsilon, int(original.gamma.shape[0]), number, routes,
-        )  # fmt: skip
+        self.epsilon, self.units = original.epsilon, int(original.gamma.shape[0])
+        self.number, self.routes = number, routes
 
     def __call__(self, inputs):
         return layer_norm(inputs, *self.routes.norm(self.number, self.units), self.epsilon)

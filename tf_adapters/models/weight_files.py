@@ -229,24 +229,74 @@ def check_finite(arrays, source, *, dtype="float32"):
             )
 
 
-def refuse_unread(weights, keys, named, prefix, ignored):
-    """Raise InputError for weights of an encoder that a model would silently drop.
+def read_weights(door, named, prefix, directory, kept=()):
+    """Assign every weight of an encoder's checkpoint, one tensor in memory at a time.
 
     Args:
-        weights: what `open_weights` gives.
-        keys: names in the file, with the encoder's prefix.
-        named: names that the model has weights of.
+        door: the model's, as of `models.door`.
+        named: dict from PyTorch's name to `(variable, whether PyTorch transposes it)`.
         prefix: str, what names of the encoder begin with.
-        ignored: tuple of strs; a name that begins with one may be left.
+        directory: path.
+        kept: ids of variables that must have the checkpoint's values already.
+
+    Returns: whether it lacks the pooler, and the ids of the variables that it has.
+
+    Raises:
+        InputError: it is of another encoder, incomplete or damaged.
     """
-    adapters = [key for key in keys if "adapter" in key]
+    prefix, found = prefix + ".", set()
+    pooler = prefix + "pooler."
+    with open_weights(directory, WEIGHT_FILES) as weights:
+        # A checkpoint of the bare encoder lacks the prefix.
+        bare = not any(key.startswith(prefix) for key in weights)
+        keys = {prefix + key if bare else key: key for key in weights}
+        missing = [name for name in named if name.startswith(prefix) and name not in keys]
+        lost = [name for name in missing if not name.startswith(pooler)]
+        if lost:
+            raise InputError(
+                f"{weights.path} lacks {len(lost)} weights of the encoder that config.json describes, {lost[0]} the "
+                "first: the file belongs to another architecture or is incomplete."
+            )
+        _refuse_unread(weights, [key for key in keys if key not in named], prefix, pooler)
+        for name, (variable, transposed) in named.items():
+            if name not in keys:
+                continue
+            # Weights read from h5 are laid out as TensorFlow's own.
+            transposed = transposed and weights.pytorch_layout
+            shape, expected = weights.shape(keys[name]), door.shape(variable)
+            expected = expected[::-1] if transposed else expected
+            if shape != expected:
+                if not name.startswith(prefix):
+                    continue  # a head for another number of labels
+                raise InputError(
+                    f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
+                )
+            value = weights.read(keys[name])
+            check_finite({keys[name]: value}, weights.path)
+            value = value.T if transposed else value
+            if id(variable) in kept:
+                # A pooler of the files fits no other encoder, however this one came to its values.
+                if not np.array_equal(variable.numpy(), value.astype(np.float32)):
+                    raise InputError(
+                        f"model: its encoder was changed since it was loaded ({name} is not as in {weights.path}), and "
+                        "a new head may need the pooler of these files: load the encoder again."
+                    )
+                continue
+            variable.assign(value.reshape(tuple(variable.shape)))
+            found.add(id(variable))
+    return bool(missing), found
+
+
+def _refuse_unread(weights, unread, prefix, pooler):
+    """Raise InputError for weights of an encoder that a model would silently drop; `unread` are their names."""
+    adapters = [key for key in unread if "adapter" in key]
     if adapters:
         raise InputError(
             f"{weights.path} holds adapters ({adapters[0]}, ...), which a plain model would silently drop: "
             "load the pretrained encoder and then the adapter directory with load_adapter."
         )
-    extra = [key for key in keys if key.startswith(prefix) and key not in named]
-    extra = [key for key in extra if not key.startswith(ignored) and not key.endswith("embeddings.position_ids")]
+    extra = [key for key in unread if key.startswith(prefix) and not key.startswith(pooler)]
+    extra = [key for key in extra if not key.endswith("embeddings.position_ids")]
     if extra:
         raise InputError(
             f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "

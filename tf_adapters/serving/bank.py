@@ -13,7 +13,6 @@ from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
 from tf_adapters.models.door import choose_door, door_called, load_backbone
-from tf_adapters.models.routing import routing_of
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import check_finite
 from tf_adapters.serving.bank_graph import BankedTask, BankGraph, BankTasks, Rows
@@ -77,7 +76,8 @@ class AdapterBank:
             # What a head needs of a pooler is in its directory.
             warnings.filterwarnings("ignore", message=".*no pooler weights")
             self.backbone: Model = load_backbone(backbone, head="none", door=door)
-        routing_of(self.backbone).make_routable(state_of(self.backbone).family, self.backbone)
+        state = state_of(self.backbone)
+        state.door.make_routable(state.family, self.backbone)
         self._encoder = Encoder.of(self.backbone)
         self._lock = threading.RLock()
         pooler = [

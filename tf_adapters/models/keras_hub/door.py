@@ -26,12 +26,21 @@ from tf_adapters.models.keras_files import refuse
 from tf_adapters.models.keras_hub.families import OffsetPositions, family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS, states_of
-from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
+from tf_adapters.models.keras_hub.site import (
+    Acting,
+    AdapterEncoder,
+    DenseSite,
+    RandomDrop,
+    Site,
+    encode,
+    make_routable,
+    name_of_activation,
+)
 from tf_adapters.models.state import Head, HeadShape, mark_of, state_of
 from tf_adapters.models.storage import check_frozen, is_cast
 from tf_adapters.models.transaction import replaced, transaction
 
-__all__ = ["Acting", "RandomDrop", "family_of", "layers_of", "ops"]
+__all__ = ["Acting", "RandomDrop", "encode", "family_of", "layers_of", "make_routable", "ops"]
 
 NAME, FEWER_BITS = "keras-hub", "int8"
 # By which Keras and KerasHub write a whole model, beside `get_config`, which Keras asks before it does. It has opened

@@ -40,11 +40,11 @@ from tf_adapters.models.transformers.heads import (
     logits_of_rows,
     new_head,
 )
-from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop
+from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop, encode, make_routable
 
 __all__ = [
-    "Acting", "RandomDrop", "family_of", "head_on", "head_shape", "keep_float32", "layers_of",
-    "logits_of_rows", "new_head", "ops",
+    "Acting", "RandomDrop", "encode", "family_of", "head_on", "head_shape", "keep_float32", "layers_of",
+    "logits_of_rows", "make_routable", "new_head", "ops",
 ]  # fmt: skip
 
 NAME, FEWER_BITS = "transformers", None

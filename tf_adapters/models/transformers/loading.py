@@ -6,7 +6,6 @@ import pathlib
 import warnings
 from typing import Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
@@ -14,20 +13,13 @@ from tf_adapters._keras_internals import file_on_hub, replace_layer
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
-from tf_adapters.models.door import only_first_door
+from tf_adapters.models.door import door_of, only_first_door
 from tf_adapters.models.state import check_head, state_of
 from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
-from tf_adapters.models.weight_files import (
-    WEIGHT_FILES,
-    check_finite,
-    named_weights,
-    open_weights,
-    refuse_unread,
-    shard_names,
-)
+from tf_adapters.models.weight_files import WEIGHT_FILES, named_weights, open_weights, read_weights, shard_names
 from tf_adapters.paths import ALIASES, find_here, to_path
 from tf_adapters.ranges import is_int, is_real
 
@@ -97,8 +89,9 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
 
 
 def _finish(model, family, source, directory, kept=(), stacklevel=3):
-    """Read the weights, and remember where they came from; `kept` as in `_read_weights`."""
-    lacks_pooler, found = _read_weights(model, family, directory, kept)
+    """Read the weights, and remember where they came from; `kept` as in `read_weights`."""
+    named = named_weights(model.weights)
+    lacks_pooler, found = read_weights(door_of(model), named, family.prefix(model), directory, kept)
     state = state_of(model)
     state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
     state.source, state.directory = source, directory
@@ -201,60 +194,6 @@ def _fetch(source, revision, config_only):
             door="keras-hub",
         ) from None
     return pathlib.Path(config).parent
-
-
-def _read_weights(model, family, directory, kept=()):
-    """Assign every weight of the checkpoint, one tensor in memory at a time; those in `kept`, ids of variables, must
-    have its values already.
-
-    Returns: whether it lacks the pooler, and the ids of the variables that it has.
-    """
-    prefix = model.base_model_prefix + "."
-    named = named_weights(model.weights)
-    pooler = family.pooler(model)
-    pooler_ids = {id(variable) for variable in pooler.weights} if pooler is not None else set()
-    inside = {id(variable) for variable in family.main_layer(model).weights}
-    with open_weights(directory, WEIGHT_FILES) as weights:
-        # A checkpoint of the bare encoder lacks the prefix.
-        bare = not any(key.startswith(prefix) for key in weights)
-        keys = {prefix + key if bare else key: key for key in weights}
-        missing = [name for name, (variable, _) in named.items() if name not in keys and id(variable) in inside]
-        missing_pooler = [name for name in missing if id(named[name][0]) in pooler_ids]
-        missing = [name for name in missing if name not in missing_pooler]
-        if missing:
-            raise InputError(
-                f"{weights.path} lacks {len(missing)} weights of the encoder that config.json describes, "
-                f"{missing[0]} the first: the file belongs to another architecture or is incomplete."
-            )
-        refuse_unread(weights, keys, named, prefix, (prefix + "pooler.",))
-        found = set()
-        for name, (variable, transposed) in named.items():
-            if name not in keys or name in missing_pooler:
-                continue
-            shape = weights.shape(keys[name])
-            # Weights read from h5 are laid out as TensorFlow's own.
-            transposed = transposed and weights.pytorch_layout
-            expected = tuple(variable.shape)[::-1] if transposed else tuple(variable.shape)
-            if shape != expected:
-                if id(variable) not in inside:
-                    continue  # a head for another number of labels
-                raise InputError(
-                    f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
-                )
-            value = weights.read(keys[name])
-            check_finite({keys[name]: value}, weights.path)
-            value = value.T if transposed else value
-            if id(variable) in kept:
-                # A pooler of the files fits no other encoder, however this one came to its values.
-                if not np.array_equal(variable.numpy(), value.astype(np.float32)):
-                    raise InputError(
-                        f"model: its encoder was changed since it was loaded ({name} is not as in {weights.path}), and "
-                        "a new head may need the pooler of these files: load the encoder again."
-                    )
-                continue
-            variable.assign(value)
-            found.add(id(variable))
-    return bool(missing_pooler), found
 
 
 # An encoder's `config.json`, which a stranger wrote: the keys that are read, each of its type, and nothing else of it.
