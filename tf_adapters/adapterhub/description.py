@@ -34,9 +34,6 @@ HEAD_TYPES = {
 def read_description(directory):
     """What a directory of `adapters` or PEFT holds.
 
-    Args:
-        directory: path.
-
     Returns: `"bottleneck"`, `"peft"`, `"fusion"` or another architecture of `adapters` by its name, and the content of
     the description.
 
@@ -93,6 +90,11 @@ class HeadDescription:
         if self.head != "classification" or self.flexible is None:
             return 1
         return 2 if self.flexible.get("layers") == (2 if self.flexible.get("use_pooler") else 3) else 1
+
+
+def describe_head(directory, settings):
+    """As of `bridge.describe_head`."""
+    return read_head_description(directory) if (directory / HEAD_DESCRIPTION).is_file() else None
 
 
 def read_head_description(directory):

@@ -6,7 +6,7 @@ import numpy as np
 
 from tf_adapters.adapterhub import bottleneck
 from tf_adapters.adapterhub.description import read_description
-from tf_adapters.adapterhub.weights import by_key, by_site, read_weights
+from tf_adapters.adapterhub.weights import by_key, by_site, prefixes, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.state import state_of
@@ -56,9 +56,8 @@ def read(model, directory, settings, adapters=None):
     weights, path = read_weights(directory, "fusion")
     # The library saves what only begins with the name too: of "a,b,c" beside "a,b".
     others = re.compile(rf"\.adapter_fusion_layer\.{re.escape(name)}[^.]")
-    found = by_site(
-        model, {key: value for key, value in weights.items() if not others.search(key)}, _prefixes(model, name), path
-    )
+    weights = {key: value for key, value in weights.items() if not others.search(key)}
+    found = by_site(model, weights, prefixes(model, f"adapter_fusion_layer.{name}."), path)
     depth, size = len(state_of(model).family.blocks(model)), model.config.hidden_size
     # There is one in blocks without adapters too, where nothing is fused.
     ours = {site: _our_parts(found.get(site, {}), path) for site in config.sites(depth)}
@@ -82,7 +81,7 @@ def files(model, active, name):
     _check_names(names, f"adapters={names!r}")
     _check_meaning(config)
     sites, arrays = config.sites(len(state.family.blocks(model))), {}
-    for prefix, site in _prefixes(model, name).items():
+    for prefix, site in prefixes(model, f"adapter_fusion_layer.{name}.").items():
         if site in sites:
             parts = {part: np.asarray(weight.numpy(), np.float32) for part, weight in layers[sites[site]].parts.items()}
             for layer in ("query", "key", "value"):
@@ -130,15 +129,6 @@ def _check_meaning(config):
                 f"The adapter {name!r} has inner_norm='after': `adapters` 1.3.0 fuses without that LayerNorm, which "
                 "acts here."
             )
-
-
-def _prefixes(model, name):
-    family = state_of(model).family
-    return {
-        f"{family.adapterhub_site(model, block, place)}.adapter_fusion_layer.{name}.": (block, place)
-        for block in range(len(family.blocks(model)))
-        for place in ("attention", "ffn")
-    }
 
 
 def _our_parts(parts, path):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
 from tf_adapters.adapterhub.lora import dense_layers, values
-from tf_adapters.adapterhub.weights import by_site, matched, read_weights
+from tf_adapters.adapterhub.weights import by_site, matched, not_imported, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
@@ -154,7 +154,7 @@ def _scales(settings, directory):
         )
 
     def refuse(name, why):
-        raise InputError(f"{directory}: {name}={shown(settings[name])} cannot be imported: {why}.")
+        raise not_imported(directory, name, settings[name], why)
 
     if settings.get("bias", "none") != "none":
         refuse("bias", "the encoder's biases were trained, which stay as they are here ('none')")
