@@ -73,11 +73,8 @@ DOORS = {"transformers": "tf_keras", "keras-hub": "keras"}
 
 
 def only_first_door(model, what):
-    """Raise InputError for what is made for transformers' models alone, with the way that leads there.
-
-    Args:
-        what: str, the function's name.
-    """
+    """Raise InputError for `what`, a function's name, that is for transformers' models alone, with the way that leads
+    there."""
     if door_of(model).NAME != "transformers":
         raise InputError(
             f"{what} takes models of transformers, and {{model}} is of KerasHub: load the encoder by "
@@ -87,11 +84,7 @@ def only_first_door(model, what):
 
 
 def only_on_tensorflow(model, what):
-    """Raise InputError for a model whose Keras makes no graphs of TensorFlow.
-
-    Args:
-        what: str, the function's name.
-    """
+    """Raise InputError for `what`, a function's name, of a model whose Keras makes no graphs of TensorFlow."""
     backend = door_of(model).backend()
     if backend != "tensorflow":
         raise InputError(

@@ -204,11 +204,6 @@ class ModelState:
         """The active adapter, or `plain`: whose head, label names and origin the model has."""
         return self.plain if self.active is None else self.adapters[self.active]
 
-    @property
-    def pretrained_adapter(self):
-        """`Owner.pretrained` of what acts."""
-        return self.owner.pretrained
-
     def write(self, variable, value):
         """Assign a variable, so that the transaction that is going on can undo it."""
         if self.undo is not None:

@@ -47,7 +47,7 @@ def set_trainable(model: Model, mode: str = "adapters", *, head: bool = True) ->
     """
     state = state_of(model)
     variables = _chosen_variables(model, state, mode)
-    before = state.pretrained_adapter or {"trainable": "adapters"}
+    before = state.owner.pretrained or {"trainable": "adapters"}
     saving = dict.fromkeys((before["trainable"], "full"))
     if before["trainable"] != "adapters" and mode not in saving:
         raise InputError(

@@ -348,7 +348,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
         "task": task,
         "metrics": metrics,
         "training": training,
-        "pretrained_adapter": state.pretrained_adapter,
+        "pretrained_adapter": state.owner.pretrained,
         "head": {
             "type": state.family.head_of(model) or type(model).__name__,
             "layers": state.door.head_shape(model, state.family).layers,

@@ -40,24 +40,6 @@ def parse_id(text):
     return found and HubId(found["repository"], found["revision"])
 
 
-def fetch(wanted, files):
-    """The folder of the hub's cache that holds a repository's files of these names, downloaded if need be.
-
-    Args:
-        wanted: `HubId`.
-        files: list of str, names or patterns (`"*/adapter_config.json"`) of what is to be fetched, if it is there.
-
-    Returns: a `pathlib.Path`. The last part is the commit.
-
-    Raises:
-        InputError: what huggingface_hub says.
-    """
-    with explained(wanted.repository):
-        from huggingface_hub import snapshot_download
-
-        return pathlib.Path(snapshot_download(wanted.repository, revision=wanted.revision, allow_patterns=list(files)))
-
-
 @contextlib.contextmanager
 def explained(repository):
     """Turn what huggingface_hub raises in the block into an `InputError` with its own message, on one line."""
@@ -88,7 +70,7 @@ def find_adapter(source, *, files=FILES, required=True):
     Args:
         source: path, or `owner/name` or `owner/name@revision` of a repository on the HuggingFace hub. What is on this
             machine by that name wins.
-        files: names of the files that are fetched, or patterns.
+        files: names of the files that are fetched, or patterns (`"*/adapter_config.json"`).
         required: bool, whether a repository without any of them is refused.
 
     Returns: a `pathlib.Path`; of what is neither here nor such an id the path itself, which readers refuse.
@@ -100,7 +82,11 @@ def find_adapter(source, *, files=FILES, required=True):
     if wanted is None or os.path.lexists(path):
         return path
     try:
-        folder = fetch(wanted, files)
+        with explained(wanted.repository):
+            from huggingface_hub import snapshot_download
+
+            found = snapshot_download(wanted.repository, revision=wanted.revision, allow_patterns=list(files))
+        folder = pathlib.Path(found)  # in the hub's cache; the last part is the commit
     except InputError as error:
         raise InputError(f"{source}: there is no such directory. {error}") from None
     if (folder / SETTINGS_FILE).exists() and not (folder / WEIGHTS_FILE).exists():

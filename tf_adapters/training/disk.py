@@ -71,14 +71,8 @@ class ResumeFile:
 
 
 def refuse_other(output, held, before, now):
-    """Raise InputError if what is there was made with other settings than what is to go on with it.
-
-    Args:
-        output: path.
-        held: str, what is there: "a run", "a search".
-        before: dict of its settings.
-        now: dict of this one's, of which those count that the other has too.
-    """
+    """Raise InputError if what is there (`held`: "a run", "a search") was made with other settings than what is to go
+    on with it, of which those count that both have."""
     for name, value in json.loads(json.dumps(now)).items():
         known = before.get(name, value)
         if known != value:

@@ -343,22 +343,14 @@ def score(model, tokenizer, task, *, batch_size=32, scorer=None, progress=None):
 
 
 def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None, door=None):
-    """Load a pretrained encoder with the head that a task needs.
+    """Load a pretrained encoder with the head that a task needs: `(model, tokenizer)`.
 
     Args:
-        source: as in `load_backbone`.
-        task: `Task`.
         max_length: int, tokens that are kept of a text.
-        head_layers: as in `load_backbone`.
         seed: int, decides the head's initial weights; Keras' global generators start from it.
         backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or
             None.
-        door: as in `load_backbone`.
-
-    Returns: `(model, tokenizer)`.
-
-    Raises:
-        InputError: as `load_backbone` and `load_tokenizer`.
+        source, head_layers, door: as in `load_backbone`.
     """
     kind = get_kind(task.kind)
     door = choose_door(door)
@@ -378,15 +370,7 @@ _MOST_CLASSES_KEPT = 200
 
 
 def keep(task, output, held_out):
-    """Keep a result in its adapter directory, with what is reached without training.
-
-    Args:
-        task: `Task`.
-        output: path of the adapter directory.
-        held_out: `HeldOut`.
-
-    Returns: `without_training`.
-    """
+    """Keep a `HeldOut` in its adapter directory, with what is reached without training, which is returned."""
     kind = get_kind(task.kind)
     others = without_training(kind, task, held_out.rows)
     classes = kind.classes(held_out.rows, held_out.outputs) if len(task.labels) <= _MOST_CLASSES_KEPT else None

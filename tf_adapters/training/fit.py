@@ -167,7 +167,7 @@ def _compared(model, task, tokenizer, trained, steps):
         **trained.identity,
         "trainable": state.trainable,
         "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
-        "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],
+        "pretrained_adapter": state.owner.pretrained and state.owner.pretrained["sha256"],
         "text": tokenizer.settings(),
         "frozen_weights": frozen_digest(model),
         "metric": task.metric,

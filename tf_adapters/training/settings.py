@@ -315,13 +315,7 @@ def usual_settings(recipe, trainable="adapters"):
     """What a run has where nothing else is asked for: dict of the fields of `TrainingSettings` that recipes decide.
 
     A recipe for adapters has a rate that would destroy pretrained weights, which its dropout does not protect either.
-
-    Args:
-        recipe: `Recipe`.
-        trainable: str, as in `set_trainable`.
-
-    Raises:
-        InputError: a recipe of pretraining.
+    InputError for a recipe of pretraining.
     """
     recipe.check_labels()
     settings = {name: getattr(recipe, name) for name, choice in choices().items() if choice.of_recipe}
@@ -402,14 +396,8 @@ class Cluster:
 
 
 def read_cluster(environment):
-    """The `Cluster` of the variable TF_CONFIG.
-
-    Args:
-        environment: mapping, `os.environ`.
-
-    Raises:
-        InputError: it is not set or not what a multi-worker training needs; the message shows one that is.
-    """
+    """The `Cluster` of the variable TF_CONFIG; InputError, with one that is right, where it is not set or not what a
+    multi-worker training needs."""
     text = environment.get("TF_CONFIG", "")
     if not text.strip():
         raise _error("it is not set")

@@ -52,21 +52,8 @@ class TrainingStep(keras.Model):
 
 
 class Mixout:
-    """Each matrix is partly, at every training step anew, the one that it began with; as of the first door's
-    `step.Mixout`.
-
-    Args:
-        model: a model of KerasHub.
-        rate: float in (0, 1), the probability with which an entry is that of the beginning.
-        seed: int, decides the masks.
-
-    Attributes:
-        seeds: list of SeedGenerators, whose state is that of the masks.
-        begun: list of float32 variables, the matrices at the beginning.
-
-    Raises:
-        InputError: a rate out of range, or nothing to mix.
-    """
+    """As of the first door's `step.Mixout`, for a model of KerasHub; `seeds` are SeedGenerators, whose state is that of
+    the masks."""
 
     def __init__(self, model, rate, *, seed):
         kinds = (keras.layers.Dense, keras.layers.EinsumDense, MethodLayer)
@@ -91,13 +78,10 @@ class Mixout:
 
 
 class GradientCheckpointing:
-    """Of each block only its input is kept for the gradient; as of the first door's `step.GradientCheckpointing`.
+    """As of the first door's `step.GradientCheckpointing`, for a model of KerasHub.
 
     `keras.remat` computes a block twice, and Keras' dropout would draw anew. Here the second time has the numbers of
     the first, which are those of a step without.
-
-    Args:
-        model: a model of KerasHub, after its dropout was seeded.
     """
 
     held = ()
@@ -278,10 +262,7 @@ def devices():
 
 
 def _seed_dropout(model, seed, rate):
-    """Let every random number of training follow from one seed.
-
-    Args:
-        rate: float, for the encoder and the head, or None for the rates that they were built with.
+    """Let every random number of training follow from one seed; `rate` as of the first door's `step.seed_dropout`.
 
     Returns: list of keras.random.SeedGenerator, in an order that depends on the model alone.
     """

@@ -164,17 +164,7 @@ def make_optimizer(
 ):
     """Adam, or AdamW where there is a weight decay; `TrainingSettings` has checked the numbers.
 
-    Args:
-        ops: module of `layers.ops`, whose Keras trains.
-        learning_rate: float or schedule.
-        variables: what trains.
-        weight_decay: float, what a step takes off of each matrix, times the learning rate. Vectors (biases, LayerNorms,
-            scales) and scalars do not decay.
-        clip_norm: float, the norm of the gradient of all weights together that is not exceeded; a longer one is scaled
-            down. None for any.
-        epsilon: float, what Adam adds to the root of the second moment.
-        bias_correction: bool, whether the moments are corrected for having begun at zero (Kingma & Ba 2015, section
-            3).
+    The last four arguments are as of `TrainingSettings`; vectors (biases, LayerNorms, scales) and scalars do not decay.
 
     Reference: Loshchilov & Hutter 2019 (decoupled decay); which weights decay: Devlin et al. 2019, published code.
     """

@@ -212,7 +212,6 @@ def _no_lora(*arguments, **settings):
 
 
 def site(model, state, block, place):
-    """The site at a place; a dense layer becomes one when a method first asks for it."""
     if (block, place) not in state.sites:
         owner, attribute = state.family.dense(state.original_blocks[block], place)
         dense = getattr(owner, attribute)
@@ -327,11 +326,7 @@ def forget_traces(model):
 
 
 class Called(keras.Model):
-    """A model of KerasHub, called as it is: a task model's `fit` and `predict` would first cut texts.
-
-    Args:
-        model: a task model or backbone.
-    """
+    """A model of KerasHub, called as it is: a task model's `fit` and `predict` would first cut texts."""
 
     def __init__(self, model):
         super().__init__(name="called", dtype=model.dtype_policy)
@@ -346,12 +341,10 @@ def backend():
 
 
 def compiles_shapes():
-    """Whether each shape of a batch is compiled, whatever is chosen."""
     return keras.backend.backend() == "jax"
 
 
 def forward(model, *, jit_compile=False):
-    """Function of the tensors that a tokenizer makes, which returns float32 logits as a NumPy array."""
     called = compiled(Called(model), jit_compile=jit_compile)
     return lambda inputs: np.asarray(_logits(model, called, inputs, np.stack), np.float32)
 
@@ -394,7 +387,6 @@ def compiled(model, *, jit_compile=False):
 
 @transaction
 def cast_frozen(model):
-    """See `models.storage.cast_frozen`."""
     state = state_of(model)
     trains = {id(variable) for variable in model.trainable_variables}
     check_frozen(model, state, trains)

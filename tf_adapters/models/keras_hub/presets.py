@@ -47,12 +47,7 @@ def is_preset(config):
 
 
 def load(source, config, head, num_labels, dtype=None):
-    """A preset with a head.
-
-    Args:
-        source: str, a built-in name, a handle or a directory.
-        config: dict, the content of its `config.json`.
-        head, num_labels, dtype: as of `load_backbone`.
+    """A preset with a head; `config` is the content of its `config.json`.
 
     Returns: `(model, whether its head is the preset's own, list of the encoder's layers that the preset lacks)`.
 

@@ -45,22 +45,12 @@ class Acting(Unsaved, keras.layers.Layer):
         self.built = True
 
     def guard(self):
-        """1.0, or NaN where this graph cannot compute what acts: an adapter that was not on the model when it was
-        traced.
-
-        Returns: float32 scalar.
-        """
+        """As of the first door's `Acting`; heads are not exchanged here."""
         return ops.where(ops.less_equal(ops.convert_to_tensor(self.number), self.last), 1.0, float("nan"))
 
 
 class RandomDrop(Unsaved, keras.layers.Layer):
-    """How many of the lowest adapted blocks do without their adapters in a training step.
-
-    Args:
-        most: int.
-
-    Reference: Rücklé et al. 2021, AdapterDrop, section 3.2.
-    """
+    """As of the first door's `RandomDrop`."""
 
     def __init__(self, most):
         super().__init__(name="random_drop")
@@ -262,15 +252,10 @@ class AdapterBlock(KeptInDirectories):
             delattr(self, name)
 
     def finish(self, attended, inputs, **training):
-        """What follows the attention.
+        """The block's outputs, from what the attention made of its inputs, both `(batch, length, hidden)`.
 
-        Args:
-            attended: `(batch, length, hidden)`, what the attention made.
-            inputs: of the same shape, the block's.
-            training: `training`, where `call` has it; left out, layers take it from the call that is at work, and with
-                None they do not.
-
-        Returns: the block's outputs.
+        `training` is given where `call` has it; left out, layers take it from the call that is at work, and with None
+        they do not.
         """
         attended = part(self, "attention_dropout")(attended, **training)
         hidden = self.attention_site(attended, inputs, norm=part(self, "attention_norm"), **training)

@@ -127,7 +127,6 @@ def adapt(model, state):
 
 
 def site(model, state, block, place):
-    """The site at a place; a dense layer becomes one when a method first asks for it."""
     if (block, place) not in state.sites:
         owner, attribute = state.family.dense(state.family.blocks(model)[block], place)
         dense = getattr(owner, attribute)
@@ -174,7 +173,6 @@ def restore(model, state):
 
 
 def stand(state, model, head):
-    """Let the layers of a `Head` be the model's, and the model's class the one that computes with them."""
     now = state.head
     now.layers = {attribute: getattr(model, attribute) for attribute in now.layers}
     for attribute in now.layers.keys() - head.layers.keys():
@@ -204,7 +202,6 @@ def freezing(model):
 
 
 def choose(model, state, chosen):
-    """Let the variables of these ids train, and no other."""
     model.trainable = True
     for layer in model.submodules:
         if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
@@ -213,7 +210,6 @@ def choose(model, state, chosen):
 
 
 def freeze(model, state):
-    """Let nothing train."""
     model.trainable = False
     _freeze_waiting_heads(state)
 
@@ -247,7 +243,6 @@ def _freeze_all_but(layer, chosen):
 
 
 def follow(model):
-    """Let a model that was compiled, or trained already, train what is chosen now."""
     model.train_function = model.train_tf_function = None
     if getattr(model, "optimizer", None) is not None:
         train_what_is_chosen(model)
@@ -256,7 +251,6 @@ def follow(model):
 
 
 def forget_traces(model):
-    """Make Keras trace fit, evaluate and predict anew."""
     model.train_function = model.test_function = model.predict_function = None
     model.train_tf_function = None
 
@@ -325,7 +319,6 @@ def compiled(model, *, jit_compile=False):
 
 @transaction
 def cast_frozen(model):
-    """See `models.storage.cast_frozen`."""
     state = state_of(model)
     origin = state.origin(model)
     trains = {id(variable) for variable in model.trainable_variables}

@@ -4,13 +4,11 @@ import inspect
 import os
 import pathlib
 import warnings
-from typing import Optional, Sequence
 
 import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import file_on_hub, replace_layer
-from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.models.door import door_of, only_first_door
@@ -31,20 +29,9 @@ TEXT_FILES = (
 
 
 def load_backbone(
-    source: PathLike = "minilm",
-    *,
-    head: str = "classification",
-    num_labels: int = 2,
-    labels: Optional[Sequence[str]] = None,
-    head_layers: int = 1,
-    revision: Optional[str] = None,
-    stacklevel: int = 3,
-) -> keras.Model:
-    """A transformers TensorFlow model on a pretrained encoder; see `tf_adapters.load_backbone`.
-
-    Args:
-        stacklevel: int, whose line a warning names, as of `warnings.warn`.
-    """
+    source, *, head="classification", num_labels=2, labels=None, head_layers=1, revision=None, stacklevel=3
+):
+    """See `tf_adapters.load_backbone`; `stacklevel` says whose line a warning names, as of `warnings.warn`."""
     check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
     family, config = _described_encoder(directory)
@@ -120,16 +107,13 @@ def _build(family, config, head, num_labels, labels, head_layers):
                 layer.kernel_initializer = keras.initializers.Zeros()  # every one of them is read from the files
         model.build_in_name_scope()
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise InputError(
-            f"config.json describes no encoder that transformers can build ({_first_line(error)}): restore the file."
+            f"config.json describes no encoder that transformers can build ({first}): restore the file."
         ) from error
     if head_layers == 2:
         use_two_layer_head(model)
     return model
-
-
-def _first_line(error):
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _described_encoder(directory):
