@@ -321,13 +321,16 @@ def pytorch_name(name, shape):
 
 
 def named_weights(variables):
-    """Variables under their PyTorch names, each once.
+    """TensorFlow's variables under their PyTorch names, as of `by_name`."""
+    return by_name(variables, lambda variable: pytorch_name(variable.name, variable.shape))
 
-    Returns: dict from name to `(variable, transposed)`, in the order given.
-    """
+
+def by_name(variables, name_of):
+    """Variables under the names that a function gives, each once: dict from name to `(variable, transposed)`, in the
+    order given."""
     named = {}
     for variable in variables:
-        name, transposed = pytorch_name(variable.name, variable.shape)
+        name, transposed = name_of(variable)
         if name in named and named[name][0] is not variable:
             raise RuntimeError(f"Two weights are called {name}.")
         named[name] = (variable, transposed)

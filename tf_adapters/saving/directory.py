@@ -84,7 +84,10 @@ def save_adapter(
             "The model was not trained: call set_trainable(model, ...) first, so that it is known what to save."
         )
     for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
-        _check_json(name, value)
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"{name}={shown(value)} is nothing that JSON can hold ({error}).") from None
     if task is not None:
         check_task(task, "")
     check_acts(state, "save_adapter")
@@ -98,20 +101,8 @@ def save_adapter(
     return directory
 
 
-def _check_json(name, value):
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{name}={shown(value)} is nothing that JSON can hold ({error}).") from None
-
-
 def copy_adapter(source, directory, **additions):
-    """Copy an adapter directory, atomically, with entries added to its settings.
-
-    Args:
-        source, directory: paths; one that is there is replaced.
-        additions: entries for `tf_adapters.json`.
-    """
+    """Copy an adapter directory, atomically, with entries added to its settings; one that is there is replaced."""
     source, directory = to_path(source), to_path(directory)
     settings = read_settings(source)
     with only_writer(directory):
@@ -173,7 +164,7 @@ def load_adapter(
     directory = find_adapter(directory)
     settings = read_settings(directory)
     state = state_of(model)
-    arrays = _read_arrays(directory, settings)
+    arrays = read_tensors(weights_path(directory, settings))
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     check_backbone(model, state, settings, directory, arrays)
     _check_numbers(model, state, config, arrays, directory)
@@ -225,7 +216,7 @@ def read_adapter(directory):
     """
     directory = find_adapter(directory)
     settings = read_settings(directory)
-    return settings, _read_arrays(directory, settings)
+    return settings, read_tensors(weights_path(directory, settings))
 
 
 def load_trained(
@@ -406,12 +397,8 @@ def check_backbone(model, state, settings, directory, arrays=()):
 
 
 def check_computes(saved, computes, directory):
-    """Raise InputError if an encoder of the same weights computes something else with them.
-
-    Args:
-        saved: dict, `backbone` of a directory's settings.
-        computes: dict of what the encoder computes; see `models.door`.
-    """
+    """Raise InputError if an encoder of the same weights computes something else with them, by `computes` of its door,
+    than `backbone` in a directory's settings says."""
     for key, value in computes.items():
         if value is not None and saved.get(key) is not None and saved[key] != value:
             raise InputError(
@@ -463,7 +450,3 @@ def _check_head(model, state, settings, arrays, directory):
             "the model's", ours or state.door.config_of(model).num_labels,
             "load the encoder with the directory's labels, or with num_labels alone",
         )  # fmt: skip
-
-
-def _read_arrays(directory, settings):
-    return read_tensors(weights_path(to_path(directory), settings))

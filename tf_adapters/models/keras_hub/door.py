@@ -39,6 +39,7 @@ from tf_adapters.models.keras_hub.site import (
 from tf_adapters.models.state import Head, HeadShape, mark_of, state_of
 from tf_adapters.models.storage import check_frozen, is_cast
 from tf_adapters.models.transaction import replaced, transaction
+from tf_adapters.models.weight_files import by_name
 
 __all__ = ["Acting", "RandomDrop", "encode", "family_of", "layers_of", "make_routable", "ops"]
 
@@ -89,14 +90,8 @@ def computes(model):
 
 def named_weights(model, variables):
     known = {id(variable): (name, transposed) for variable, name, transposed in family_of(model).names(model)}
-    named = {}
-    for variable in variables:
-        # What stands on the encoder has the name that Keras gave it.
-        name, transposed = known.get(id(variable), (variable.path.replace("/", "."), False))
-        if name in named and named[name][0] is not variable:
-            raise RuntimeError(f"Two weights are called {name}.")
-        named[name] = (variable, transposed)
-    return named
+    # What stands on the encoder has the name that Keras gave it.
+    return by_name(variables, lambda one: known.get(id(one), (one.path.replace("/", "."), False)))
 
 
 def weights(model):

@@ -224,14 +224,17 @@ def block_parameters(config):
     return 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 4 * size, 2 * size
 
 
-def encoder_parameters(config, embeddings, *, depth=None, others=0):
+def encoder_parameters(config, embeddings=None, *, depth=None, others=0):
     """`Family.parameters` of an encoder of such blocks.
 
     Args:
-        embeddings: int, columns of all embeddings together; their LayerNorm follows from `config`.
+        embeddings: int, columns of all embeddings together, or None for those of words, positions and token types;
+            their LayerNorm follows from `config`.
         depth: int, blocks with weights of their own; None for all.
         others: int, parameters of what else there is.
     """
+    if embeddings is None:
+        embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     depth = config.num_hidden_layers if depth is None else depth
     block, norm = block_parameters(config)
     width = getattr(config, "embedding_size", config.hidden_size)

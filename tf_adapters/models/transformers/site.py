@@ -130,6 +130,15 @@ class Site(SharedSite):
         return values if self.acting is None else values * tf.cast(self.acting.guard(), values.dtype)
 
 
+def adopted(layer_class, original, *parts):
+    """A layer of a class that owns these layers of the built HuggingFace layer `original`."""
+    layer = layer_class(original.config, name=original.name, dtype=original.dtype_policy)
+    for part in parts:
+        setattr(layer, part, getattr(original, part))
+    layer.built = True
+    return layer
+
+
 class AdapterSite(Site):
     """Mixin for the output half of a sub-layer: dense, dropout, adapter, LayerNorm(... + input).
 
@@ -142,10 +151,7 @@ class AdapterSite(Site):
     @classmethod
     def adopt(cls, original):
         """A site that owns the very layers of the built HuggingFace layer `original`."""
-        site = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        site.dense = original.dense
-        site.dropout = original.dropout
-        site.LayerNorm = original.LayerNorm
+        site = adopted(cls, original, "dense", "dropout", "LayerNorm")
         site.make_site()
         return site
 
