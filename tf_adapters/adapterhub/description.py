@@ -120,16 +120,8 @@ _NAMES = (*DESCRIPTIONS.values(), HEAD_DESCRIPTION, *(name for names in FILES.va
 
 
 def find_directory(source):
-    """The folder of a directory of `adapters`, of PEFT or of this package: the one here, or a repository on the hub.
-
-    Args:
-        source: path, or `owner/name` or `owner/name@revision` on the HuggingFace hub. What is here by that name wins.
-
-    Returns: a `pathlib.Path`. A fusion's holds the folders of its adapters.
-
-    Raises:
-        InputError: as `find_adapter`; the source is an id of AdapterHub's own index.
-    """
+    """The folder of a directory of `adapters`, of PEFT or of this package, as of `find_adapter`; a fusion's holds the
+    folders of its adapters. InputError too for an id of AdapterHub's own index."""
     path = to_path(source)
     # AdapterHub's index was archived in July 2024; its adapters are repositories of huggingface.co.
     if re.fullmatch(r"[\w.-]+@[\w.-]+|[\w.-]+/[\w.-]+@ukp", os.fspath(source)) and not path.exists():

@@ -18,11 +18,8 @@ from tf_adapters.models.weight_files import check_finite, named_weights, open_we
 
 
 def read_weights(directory, what):
-    """The weights of a directory as float32 arrays, and the path of their file; `what` is a key of `FILES`.
-
-    Raises:
-        InputError: there is no such file, it is damaged or would run code, or it holds NaN or infinity.
-    """
+    """The weights of a directory as float32 arrays, and the path of their file; `what` is a key of `FILES`. InputError
+    if there is no such file, it is damaged or would run code, or it holds NaN or infinity."""
     tensors, pickled = (directory / name for name in FILES[what])
     if tensors.is_file():
         path = tensors

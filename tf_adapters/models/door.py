@@ -100,11 +100,8 @@ def door_called(name):
 
 
 def door_of(model):
-    """The door of a model, a module; which Keras is asked for is decided by what the model is.
-
-    Raises:
-        InputError: it is no model of Keras.
-    """
+    """The door of a model, a module; which Keras is asked for is decided by what the model is. InputError if it is no
+    model of Keras."""
     for name, keras in DOORS.items():
         # A Keras that nobody has imported has no models.
         if isinstance(model, getattr(sys.modules.get(keras), "Model", ())):
@@ -167,11 +164,8 @@ def load_backbone(
 
 
 def choose_door(door):
-    """The door that is asked for, or where None is, the first one that is installed.
-
-    Raises:
-        InputError: there is no such door, or its packages are not installed.
-    """
+    """The door that is asked for, or where None is, the first one that is installed; InputError if there is no such
+    door, or its packages are not installed."""
     if door is None:
         try:
             check_first_door()

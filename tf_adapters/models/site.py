@@ -43,12 +43,8 @@ class SharedSite(SiteInFiles):
     def add(self, name, adapter, config, number, *, drop=None, position=0, seed=None):
         """Put `adapter`, a MethodLayer that other sites may use too, at this site.
 
-        Args:
-            number: int, the adapter's on its model.
-            config: `MethodConfig`.
-            drop: `RandomDrop` or None.
-            position: int, where the block stands among the adapted ones, from 0 at the bottom.
-            seed: int for the site that draws for all, the first that is computed; None for the others.
+        `number` is the adapter's on its model, and `drop` its `RandomDrop` or None, with a `seed` at the site that
+        draws for all, the first that is computed.
         """
         gate = self.new_gate(name)
         for owner, part, value in (
@@ -71,22 +67,15 @@ class SharedSite(SiteInFiles):
                 setattr(owner, part, {key: value for key, value in getattr(owner, part).items() if key != name})
 
     def activate(self, name, write):
-        """Let the adapter `name` act; None, or a name that has no adapter here, lets none.
-
-        Args:
-            write: function that assigns a variable.
-        """
+        """Let the adapter `name` act; None, or a name that has no adapter here, lets none. `write` assigns a
+        variable."""
         write(self.switches().active_slot, self.switches().slots.get(name, 0))
         for key, gate in self.switches().gates.items():
             write(gate, float(key == name))
 
     def choose(self, act, otherwise):
-        """What the acting adapter makes of this place, in a graph that follows later switches.
-
-        Args:
-            act: function of an adapter's name and a gate (a float32 scalar, or None for 1).
-            otherwise: function of nothing: the place without an adapter.
-        """
+        """What the acting adapter makes of this place, in a graph that follows later switches: what `act` says of its
+        name and a gate (a float32 scalar, or None for 1), or without an adapter `otherwise()`."""
         if not self.adapters:
             return otherwise()
         if len(self.adapters) == 1:
@@ -95,13 +84,8 @@ class SharedSite(SiteInFiles):
         return self.branch([otherwise, *(lambda name=name: act(name, None) for name in self.adapters)])
 
     def adapt(self, hidden_states, input_tensor, normalise, training):
-        """A sub-layer's output after the adapter that acts, if one does.
-
-        Args:
-            hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
-            input_tensor: of the same shape, what it was made of.
-            normalise: function, the LayerNorm behind the sum of both.
-        """
+        """A sub-layer's output, `(batch, length, hidden)`, after the adapter that acts, if one does; `input_tensor` is
+        what it was made of, and `normalise` the LayerNorm behind the sum of both."""
 
         def act(name, gate):
             insertion, inputs = self.configs[name].insertion, None
@@ -119,11 +103,7 @@ class SharedSite(SiteInFiles):
 
     def only_adapter(self, training, uncast):
         """What `layers.fused.Adapter` is made of, a tuple: `()` where no adapter stands here, and None where fused
-        operations cannot compute those that do.
-
-        Args:
-            uncast: function, a variable's value in its own dtype.
-        """
+        operations cannot compute those that do. `uncast` gives a variable's value in its own dtype."""
         if len(self.adapters) > 1 or (training and self.switches().drops):
             return None
         for name, adapter in self.adapters.items():

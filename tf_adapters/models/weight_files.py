@@ -158,11 +158,8 @@ def _modern(name):
 
 
 def read_tensors(path):
-    """All tensors of a safetensors file, a dict from name to float32 array.
-
-    Raises:
-        InputError: it is damaged, or holds something that no weight is: NaN, infinity, too many dimensions.
-    """
+    """All tensors of a safetensors file, a dict from name to float32 array; InputError if it is damaged, or holds
+    something that no weight is: NaN, infinity, too many dimensions."""
     path = to_path(path)
     file = SafetensorsFiles(path, [path])
     arrays = {name: file.read(name) for name in file}
@@ -180,11 +177,8 @@ def shard_names(index):
 
 @contextlib.contextmanager
 def open_weights(directory, candidates):
-    """Open the first of the `candidates` that the directory holds.
-
-    Raises:
-        InputError: none is there, or it cannot be read.
-    """
+    """Open the first of the `candidates` that the directory holds; InputError if none is there, or it cannot be
+    read."""
     directory = to_path(directory)
     for candidate in candidates:
         path = directory / candidate
@@ -209,15 +203,8 @@ def open_weights(directory, candidates):
 
 
 def check_finite(arrays, source, *, dtype="float32"):
-    """Raise InputError if a weight holds NaN or infinity, which answer a label and no error.
-
-    Also where only the dtype cannot hold it.
-
-    Args:
-        arrays: dict from name to array.
-        source: path of what was read, for the message.
-        dtype: str, that of the variables that are to hold it.
-    """
+    """Raise InputError if an array holds NaN or infinity, which answer a label and no error, or what the dtype of the
+    variables that are to have it cannot hold; `source` is the path of what was read."""
     largest = float(ml_dtypes.finfo(dtype).max)
     for name, value in arrays.items():
         # Not by an array of comparisons, which takes five times as long. NaN is passed on, and compares as false.

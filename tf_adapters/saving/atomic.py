@@ -45,11 +45,8 @@ def replacing(path):
 
 @contextlib.contextmanager
 def folder_beside(path):
-    """Yield a new folder beside `path`, to be filled and renamed; what is left of it goes when the block ends.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Yield a new folder beside `path`, to be filled and renamed; what is left of it goes when the block ends. OSError
+    if it cannot be made."""
     path = to_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _claimed(path) as temporary:
@@ -58,11 +55,8 @@ def folder_beside(path):
 
 @contextlib.contextmanager
 def only_writer(folder):
-    """Make a folder, if it is not there, and hold it for the block: of two writers in it the second waits.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """Make a folder, if it is not there, and hold it for the block: of two writers in it the second waits; InputError
+    if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = _locked(folder)
@@ -75,11 +69,8 @@ def only_writer(folder):
 
 
 def remove_folder(path):
-    """Remove a folder, if it is there, in one stroke: killed meanwhile, nothing of it is left under its name, or all.
-
-    Raises:
-        InputError: it cannot be removed.
-    """
+    """Remove a folder, if it is there, in one stroke: killed meanwhile, nothing of it is left under its name, or all;
+    InputError if it cannot be removed."""
     path = to_path(path)
     if not path.is_dir():
         return
@@ -98,11 +89,7 @@ def remove_folder(path):
 
 
 def remove_file(path):
-    """Remove a file, if it is there.
-
-    Raises:
-        InputError: it cannot be removed.
-    """
+    """Remove a file, if it is there; InputError if it cannot be removed."""
     try:
         to_path(path).unlink(missing_ok=True)
     except OSError as error:
@@ -144,13 +131,7 @@ def write_text(path, text):
 
 
 def write_safetensors(path, arrays, metadata=None):
-    """Write NumPy arrays as one safetensors file in one stroke.
-
-    Args:
-        path: the file.
-        arrays: dict from name to array.
-        metadata: dict of strings for the header, or None.
-    """
+    """Write NumPy arrays by name as one safetensors file in one stroke; `metadata` are strings for its header."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 

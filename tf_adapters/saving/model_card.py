@@ -22,11 +22,7 @@ _MOST_LABELS_IN_A_TITLE = 4
 
 
 def model_card(settings):
-    """Markdown text that tells a reader what an adapter directory holds and how to use it.
-
-    Args:
-        settings: content of `tf_adapters.json`.
-    """
+    """Markdown text that tells a reader what the directory with these settings holds and how to use it."""
     backbone, head, parameters = settings["backbone"], settings["head"], settings["parameters"]
     task = settings["task"] or {}
     lines = [

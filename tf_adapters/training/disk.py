@@ -84,11 +84,7 @@ def refuse_other(output, held, before, now):
 
 
 def read_info(path):
-    """The `info` of a saved run, without its variables.
-
-    Raises:
-        InputError: there is no such file, or it is damaged.
-    """
+    """The `info` of a saved run, without its variables; InputError if there is no such file, or it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -305,13 +305,11 @@ def _zero_after(upstream):
 
 
 def seed_dropout(model, seed, *, rate=None):
-    """Replace each dropout layer of a model by a SeededDropout, or seed those there anew.
+    """Replace each dropout layer of a model by a SeededDropout, or seed those there anew: a list of them, in an order
+    that depends on the model alone.
 
-    Args:
-        rate: float in [0, 1), for the encoder and the head (adapters have their config's), or
-            None for the rates that they were built with, whatever an earlier call said.
-
-    Returns: the list of SeededDropout layers, in an order that depends on the model alone.
+    The rate, in [0, 1), is for the encoder and the head (adapters have their config's); None is for those that they
+    were built with, whatever an earlier call said.
     """
     layers = []
     for owner, attribute, value, its_rate in state_of(model).family.dropout_layers(model):

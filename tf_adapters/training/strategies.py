@@ -129,11 +129,8 @@ def refuse_workers(strategy, what):
 
 
 def strategy_for(model, strategy):
-    """The strategy that a model trains under: the one given, or that of the scope that `fit` is called in, or None.
-
-    Raises:
-        InputError: the model was made under another one.
-    """
+    """The strategy that a model trains under: the one given, or that of the scope that `fit` is called in, or None;
+    InputError if the model was made under another one."""
     if strategy is None and tf.distribute.has_strategy():
         strategy = tf.distribute.get_strategy()
     made_under = None

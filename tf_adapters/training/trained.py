@@ -100,15 +100,9 @@ class Trained:
 
 
 def matrices_to_mix(model, layers, rate):
-    """What Mixout mixes of a model: the matrices of the encoder and of adapters that train.
-
-    Args:
-        layers: those that compute with matrices.
-
-    Returns: for each matrix the places that hold it, list of `(layer, attribute, variable)`.
-
-    Raises: InputError, for a rate out of range, or where there is none.
-    """
+    """What Mixout mixes of a model: for each matrix of the encoder and of adapters that trains the places among
+    `layers` that hold it, a list of `(layer, attribute, variable)`; InputError for a rate out of range, or without a
+    matrix."""
     if not checked("mixout", rate):
         raise InputError("{mixout} must be above 0, such as 0.9.", mixout=rate)
     head = {id(variable) for variable in state_of(model).head_variables(model)}

@@ -65,11 +65,7 @@ def activation_named(config):
 
 def known_activation(config, key, usual):
     """The name in `activations.NAMES` of what a `config.json` names, `usual` where it names none, and `"linear"` where
-    it says that there is none.
-
-    Raises:
-        InputError: an activation that this package does not know.
-    """
+    it says that there is none; InputError for an activation that this package does not know."""
     name = one_name(config.get(key, usual) or "linear")
     if name not in NAMES:
         raise refused_setting("this package", key, config[key], ", ".join(NAMES))
@@ -274,11 +270,7 @@ def _of_layer(layer, name):
 
 
 def backbone_of(model):
-    """KerasHub's backbone that a model is, or has inside.
-
-    Raises:
-        InputError: there is none, or several.
-    """
+    """KerasHub's backbone that a model is, or has inside; InputError if there is none, or several."""
     if isinstance(model, keras_hub.models.Backbone):
         return model
     found = [layer for layer in layers_of(model) if isinstance(layer, keras_hub.models.Backbone)]

@@ -79,14 +79,8 @@ for _family in FAMILIES.values():
 
 
 def _follow(backbone, family, config):
-    """Let a fresh backbone compute what a checkpoint means, which KerasHub's classes cannot say.
-
-    Args:
-        config: dict of its `config.json`, or what an earlier call kept of it.
-
-    Raises:
-        ValueError: an activation that is unknown.
-    """
+    """Let a fresh backbone compute what a checkpoint means, which KerasHub's classes cannot say, by the dict of its
+    `config.json`, or what an earlier call kept of it; ValueError for an activation that is unknown."""
     function, epsilon = _activation_of(config), family.epsilon_of(config)
     for layer in layers_of(backbone):
         if type(layer) is keras_hub.layers.PositionEmbedding:

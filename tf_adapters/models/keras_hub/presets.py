@@ -21,11 +21,8 @@ _TOKENIZERS = {
 
 
 def described(source):
-    """The content of the `config.json` of a built-in preset, or of the one that a handle names.
-
-    Raises:
-        InputError: there is no such preset, or it cannot be had.
-    """
+    """The content of the `config.json` of a built-in preset, or of the one that a handle names; InputError if there is
+    no such preset, or it cannot be had."""
     known = [name for family in FAMILIES.values() for name in family.backbone.presets]
     if "://" not in source and source not in known:
         close = difflib.get_close_matches(source, known, n=3)

@@ -289,12 +289,8 @@ def name_of_activation(function):
 
 
 def joined_mask(padding_mask, attention_mask):
-    """What a block's attention takes: `(batch, 1 or length, length)` booleans, or None where nothing is masked.
-
-    Args:
-        padding_mask: `(batch, length)`, or None.
-        attention_mask: `(batch, length, length)`, or None.
-    """
+    """What a block's attention takes of masks `(batch, length)` and `(batch, length, length)`, each of which may be
+    None: `(batch, 1 or length, length)` booleans, or None where nothing is masked."""
     mask = None if padding_mask is None else ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
     if attention_mask is None:
         return mask
