@@ -13,8 +13,8 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.door import only_first_door
+from tf_adapters.models.origin import check_not_cast
 from tf_adapters.models.state import HeadShape, Held, check_head, state_of, take_encoder
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import replaced, transaction, uninterrupted
 
 

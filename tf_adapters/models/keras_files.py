@@ -7,8 +7,7 @@ import functools
 import os
 
 from tf_adapters.errors import InputError
-from tf_adapters.models.origin import checksum
-from tf_adapters.models.storage import check_not_cast, is_cast
+from tf_adapters.models.origin import check_not_cast, checksum, is_cast
 
 # Keras builds a whole model anew from its configuration, which knows of no adapter; transformers and KerasHub drop
 # weights that their classes have no place for. What acts, what trains and what the encoder has without adapters would

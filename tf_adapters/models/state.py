@@ -10,8 +10,7 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.models.door import door_of
 from tf_adapters.models.keras_files import watch
-from tf_adapters.models.origin import Origin
-from tf_adapters.models.storage import check_not_cast
+from tf_adapters.models.origin import Origin, check_not_cast
 
 # transformers keeps a name for each: a number from a damaged file must not fill the memory.
 MOST_LABELS = 2**20

@@ -6,9 +6,8 @@ import re
 
 from tf_adapters._types import Model
 from tf_adapters.errors import InputError
-from tf_adapters.models.origin import digest_of
+from tf_adapters.models.origin import check_not_cast, digest_of
 from tf_adapters.models.state import is_bias, state_of
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")

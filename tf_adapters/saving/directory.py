@@ -13,8 +13,8 @@ from tf_adapters.json_input import finite
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.door import load_backbone
 from tf_adapters.models.injection import add_adapters, check_acts, check_fast, set_active
+from tf_adapters.models.origin import check_not_cast
 from tf_adapters.models.state import SWITCHED, HeadShape, state_of
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors

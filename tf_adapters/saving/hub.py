@@ -193,8 +193,12 @@ def _card(directory, settings, public, repository, base_model, license):
         text = card.read_text(encoding="utf-8") if card.exists() else model_card(settings)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{card} cannot be read ({error}): restore it, or remove it.") from None
-    for old, new in _paths(settings, public):
-        text = text.replace(old, new)
+    # What stands there for an encoder or an adapter.
+    pairs = [(settings["backbone"]["source"], public["backbone"]["source"] or "an encoder that is not on the hub")]
+    if settings.get("pretrained_adapter"):
+        pairs.append((settings["pretrained_adapter"]["directory"], public["pretrained_adapter"]["directory"]))
+    for old, new in pairs:
+        text = text.replace(old, new) if old else text
     with explained(repository):
         from huggingface_hub import ModelCard
 
@@ -223,7 +227,10 @@ def _public(settings, directory, base_model):
     source = backbone["source"]
     if base_model is not None:
         backbone["source"] = None if base_model == NO_ENCODER else base_model
-    elif source is None or (source not in _ALIASES_ON_HUB and not _is_id(source)):
+    # Some ids have no owner.
+    elif source not in _ALIASES_ON_HUB and (
+        source is None or os.path.exists(source) or (parse_id(source) is None and "/" in source)
+    ):
         raise InputError(
             f"{directory} was trained on the encoder {source or 'of nowhere'}, which others do not have there: "
             f"give its id on the hub by {{base_model}}, or '{NO_ENCODER}' if the hub does not have it.",
@@ -233,16 +240,3 @@ def _public(settings, directory, base_model):
         pretrained["directory"] = pathlib.Path(pretrained["directory"]).name
     name = backbone["source"]
     return settings, _ALIASES_ON_HUB.get(name, name and name.partition("@")[0])
-
-
-def _is_id(source):
-    """Whether an encoder's source is an id on the hub, some of which have no owner."""
-    return not os.path.exists(source) and (parse_id(source) is not None or "/" not in source)
-
-
-def _paths(settings, public):
-    """Pairs of what stands for an encoder or an adapter in the card, and what is to stand there."""
-    pairs = [(settings["backbone"]["source"], public["backbone"]["source"] or "an encoder that is not on the hub")]
-    if settings.get("pretrained_adapter"):
-        pairs.append((settings["pretrained_adapter"]["directory"], public["pretrained_adapter"]["directory"]))
-    return [(old, new) for old, new in pairs if old and old != new]

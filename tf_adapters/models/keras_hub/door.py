@@ -36,8 +36,8 @@ from tf_adapters.models.keras_hub.site import (
     make_routable,
     name_of_activation,
 )
+from tf_adapters.models.origin import check_frozen, is_cast
 from tf_adapters.models.state import Head, HeadShape, mark_of, state_of
-from tf_adapters.models.storage import check_frozen, is_cast
 from tf_adapters.models.transaction import replaced, transaction
 from tf_adapters.models.weight_files import by_name
 

@@ -13,7 +13,7 @@ from tf_adapters.config import DENSE_PLACES
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.keras_files import KeptInDirectories
 from tf_adapters.models.keras_hub.heads import states_of
-from tf_adapters.models.site import SharedSite
+from tf_adapters.models.site import RoutedDense, RoutedFinish, SharedSite, routed_norms
 from tf_adapters.models.transaction import replaced
 
 
@@ -314,8 +314,6 @@ def make_routable(family, model):
 
 
 def encode(family, model, inputs, routes):
-    from tf_adapters.models.routing import RoutedDense, RoutedFinish, routed_norms  # on TensorFlow
-
     changes, norms = [], routed_norms(family, model, routes)
     for number, block in enumerate(family.blocks(model)):
         for place in ("attention", "ffn"):

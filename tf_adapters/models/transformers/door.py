@@ -27,8 +27,8 @@ from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models import weight_files
 from tf_adapters.models.keras_files import refuse
+from tf_adapters.models.origin import check_frozen
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import check_frozen
 from tf_adapters.models.transaction import replaced, transaction
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly

@@ -12,8 +12,8 @@ from tf_adapters._keras_internals import file_on_hub, replace_layer
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import read_json
 from tf_adapters.models.door import door_of, only_first_door
+from tf_adapters.models.origin import check_not_cast
 from tf_adapters.models.state import check_head, state_of
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
@@ -141,13 +141,12 @@ def find_files(source, *, revision=None, config_only=False):
 
     With `config_only`, nothing but the configuration is fetched.
     """
-    return find_here(source) or _fetch(os.fspath(source), revision, config_only)
-
-
-def _fetch(source, revision, config_only):
+    here = find_here(source)
+    if here is not None:
+        return here
     from transformers.utils import cached_file
 
-    given = source
+    given = source = os.fspath(source)
     if "://" in source:
         raise InputError(
             "{source} names a preset of KerasHub, which goes through {door} alone.", source=source, door="keras-hub"
@@ -261,9 +260,7 @@ def _check(name, value, default, path):
 
 def _labels(names):
     """The names of labels as arguments of a configuration class, if they are complete."""
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+    ordered = [names.get(str(number)) for number in range(len(names))] if isinstance(names, dict) else []
+    if not ordered or not all(isinstance(name, str) for name in ordered):
         return {}
-    if set(names) != {str(number) for number in range(len(names))} or not names:
-        return {}
-    ordered = [names[str(number)] for number in range(len(names))]
     return {"id2label": dict(enumerate(ordered)), "label2id": {name: number for number, name in enumerate(ordered)}}

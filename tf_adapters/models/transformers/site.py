@@ -9,8 +9,7 @@ from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused import layer_norm
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.keras_files import KeptInDirectories, refuse
-from tf_adapters.models.routing import RoutedDense, RoutedFinish, routed_norms
-from tf_adapters.models.site import SharedSite
+from tf_adapters.models.site import RoutedDense, RoutedFinish, SharedSite, routed_norms
 from tf_adapters.models.transaction import replaced
 
 
