@@ -15,12 +15,8 @@ from tf_adapters.paths import to_path
 # What only this value of can be expressed. Whether values are multiplied before they are summed or after makes no
 # difference.
 _FIXED = {
-    "query": True,
-    "key": True,
-    "value": True,
-    "query_before_ln": False,
-    "residual_before": False,
-    "temperature": False,
+    **dict.fromkeys(("query", "key", "value"), True),
+    **dict.fromkeys(("query_before_ln", "residual_before", "temperature"), False),
 }
 # The factor on the distance of values from the identity, which their training adds or leaves out.
 _REGULARIZATION = 0.01
@@ -61,10 +57,8 @@ def read(model, directory, settings, adapters=None):
     depth, size = len(state_of(model).family.blocks(model)), model.config.hidden_size
     # There is one in blocks without adapters too, where nothing is fused.
     ours = {site: _our_parts(found.get(site, {}), path) for site in config.sites(depth)}
-    shapes = {f"{layer}.kernel": (size, size) for layer in ("query", "key", "value")} | {
-        "query.bias": (size,),
-        "key.bias": (size,),
-    }
+    shapes = {f"{layer}.kernel": (size, size) for layer in ("query", "key", "value")}
+    shapes |= {"query.bias": (size,), "key.bias": (size,)}
     values = by_key(config, ours, lambda site: shapes, depth, path)
     for key, parts in values.items():
         for adapter, layers in saved.items():

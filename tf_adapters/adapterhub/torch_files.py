@@ -40,12 +40,8 @@ class _Refused(Exception):
 
 
 def read_torch_file(path):
-    """The tensors of a state dictionary that `torch.save` wrote, in either of its formats.
-
-    Args:
-        path: of the file.
-
-    Returns: dict from name to NumPy array; bfloat16 becomes float32.
+    """The tensors of a state dictionary that `torch.save` wrote, in either of its formats: dict from name to NumPy
+    array, bfloat16 as float32.
 
     Raises:
         InputError: the file cannot be read, is damaged or truncated, or holds anything but a dictionary of tensors.

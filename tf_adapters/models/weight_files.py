@@ -88,13 +88,7 @@ class SafetensorsFiles:
 
 
 class H5File:
-    """A `tf_model.h5` of transformers; iterates over PyTorch names.
-
-    Attributes:
-        path: the file.
-        size: int, its bytes.
-        pytorch_layout: False, matrices are laid out as TensorFlow's.
-    """
+    """A `tf_model.h5` of transformers, as of `SafetensorsFiles`; its matrices are laid out as TensorFlow's."""
 
     pytorch_layout = False
 

@@ -73,10 +73,8 @@ def find_adapter(source, *, files=FILES, required=True):
         files: names of the files that are fetched, or patterns (`"*/adapter_config.json"`).
         required: bool, whether a repository without any of them is refused.
 
-    Returns: a `pathlib.Path`; of what is neither here nor such an id the path itself, which readers refuse.
-
-    Raises:
-        InputError: there is no such directory, and the hub has no such repository or does not give it.
+    Returns: a `pathlib.Path`; of what is neither here nor such an id the path itself, which readers refuse. InputError
+    where the hub has no such repository or does not give it.
     """
     path, wanted = to_path(source), parse_id(os.fspath(source))
     if wanted is None or os.path.lexists(path):

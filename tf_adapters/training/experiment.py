@@ -203,16 +203,8 @@ class Experiment:
             # Its files would be shown together with this run's; everything else is replaced in one stroke.
             shutil.rmtree(output / "tensorboard", ignore_errors=True)
         settings = dataclasses.replace(self.settings, seed=seed, recipe=self.recipe.name)
-        return fit(
-            model,
-            self.task_of(seed),
-            tokenizer,
-            output,
-            settings,
-            resume=resume,
-            reporter=reporter,
-            strategy=self.strategy,
-        )
+        going_on = {"resume": resume, "reporter": reporter, "strategy": self.strategy}
+        return fit(model, self.task_of(seed), tokenizer, output, settings, **going_on)
 
     def score(
         self,

@@ -62,19 +62,13 @@ class StoredStates:
     """Outputs of block `depth - 1` for encoded examples, without padding, in a memory-mapped file that has no name.
 
     Args:
-        model: a transformers TensorFlow model.
         depth: int, as `frozen_depth` says.
         examples: rows or `PackedExamples`, as `training_batches` takes them.
-        tokenizer: `Tokenizer`.
         folder: where to make the file; the disk's space is free again after `close`, or when the process ends.
-        batch_size: int.
         progress: function called with the number of examples done so far after each batch, or None.
 
     Attributes:
-        tokens: int, how many there are.
-        bytes: int, size of the file.
-
-    Raises: InputError, if the file cannot be written.
+        tokens, bytes: ints, how many tokens there are, and the size of the file.
     """
 
     def __init__(self, model, depth, examples, tokenizer, folder, *, batch_size, progress=None):
@@ -123,12 +117,8 @@ class StoredStates:
         return chunk
 
     def inputs(self, encoded, rows):
-        """Inputs of `UpperBlocks` for a batch, in a graph too.
-
-        Args:
-            encoded: dict of the padded tensors of the batch; its mask is kept.
-            rows: int64 tensor `(batch,)`, the examples' numbers.
-        """
+        """Inputs of `UpperBlocks`, in a graph too, for a batch of padded tensors, whose mask is kept; `rows` are the
+        examples' numbers, int64 `(batch,)`."""
         mask = encoded["attention_mask"]
         states = tf.numpy_function(self._read, [rows, tf.shape(mask)[1]], self.dtype, stateful=False)
         return {"states": tf.ensure_shape(states, [None, None, self.size]), "attention_mask": mask}
@@ -167,11 +157,8 @@ def _with_layers(model, blocks, embeddings=None):
 
 
 def lower_blocks(model, depth):
-    """The embeddings and the first `depth` blocks in inference.
-
-    Returns: tf.function of the dict of int32 `(batch, length)` tensors that the model takes; the hidden
-        states, `(batch, length, hidden)`.
-    """
+    """The embeddings and the first `depth` blocks in inference: a tf.function from the dict of int32 `(batch, length)`
+    tensors that the model takes to hidden states, `(batch, length, hidden)`."""
     family = state_of(model).family
     blocks, specs = family.blocks(model)[:depth], {name: tf.TensorSpec((None, None), tf.int32) for name in _INPUTS}
 
@@ -185,17 +172,11 @@ def lower_blocks(model, depth):
 
 
 class UpperBlocks(keras.Model):
-    """A model that goes on where its lower blocks ended; it has the model's own weights.
-
-    Args:
-        model: a transformers TensorFlow model.
-        first: int, the first block that is computed.
+    """A model that goes on with the block `first`, where its lower blocks ended; it has the model's own weights.
 
     Call arguments:
         inputs: dict of `states`, `(batch, length, hidden)`, the outputs of block `first - 1`, and
             int32 `attention_mask`, `(batch, length)`.
-
-    Returns: the model's outputs.
     """
 
     def __init__(self, model, first):

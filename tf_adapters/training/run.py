@@ -219,15 +219,9 @@ class Run:
             if self.asked.is_set():
                 raise _Stopped
 
-        depth, folder = self.trained.depth, self.output / RESUME_FOLDER
+        depth, folder, rows = self.trained.depth, self.output / RESUME_FOLDER, self.settings.batch_size
         states = StoredStates(
-            self.whole,
-            depth,
-            self.trained.examples,
-            self.tokenizer,
-            folder,
-            batch_size=self.settings.batch_size,
-            progress=progress,
+            self.whole, depth, self.trained.examples, self.tokenizer, folder, batch_size=rows, progress=progress
         )
         self.reporter.note(
             f"Outputs of the {depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on "

@@ -46,16 +46,10 @@ class Change:
 
 
 class TrainingStep(keras.Model):
-    """What Keras trains: a model whose step is the usual one with some changes.
+    """What Keras trains: a model, or one around it, whose step is the usual one with some changes.
 
-    Args:
-        model: a transformers TensorFlow model, or one around it, whose outputs `outputs_of` reads.
-        changes: `Change`s; the gradients of a later one are made of those of the ones before it.
-
-    Call arguments: those of `model`.
-
-    Returns: the logits, or for a span head the dict of `start_logits` and `end_logits`. In inference nothing is
-    changed.
+    The gradients of a later `Change` are made of those of the ones before it. It is called as the model, in inference
+    without changes, and answers what `outputs_of` reads.
     """
 
     def __init__(self, model, changes=()):
@@ -164,17 +158,9 @@ class Mixout(Change):
     the encoder's dense layers and of adapters that train; the head, which was not pretrained, embeddings and vectors
     stay as they are. In inference nothing is mixed.
 
-    Args:
-        model: a transformers TensorFlow model.
-        rate: float in (0, 1), `p`.
-        seed: int, decides the masks.
-
     Attributes:
         dropouts: list of SeededDropouts, whose state is that of the masks.
         begun: list of float32 variables, the matrices at the beginning.
-
-    Raises:
-        InputError: a rate out of range, or nothing to mix.
 
     Reference: Lee et al. 2020, section 3 and algorithm 1; He et al. 2021, table 7 (0.9 in place of every dropout).
     """
@@ -206,11 +192,7 @@ class GradientCheckpointing(Change):
     those of the first: their seeds are drawn before the block. Losses and gradients are those without, but for the
     rounding of operations that TensorFlow fuses where it needs nothing between them.
 
-    Args:
-        model: a transformers TensorFlow model, after `seed_dropout`.
-
-    Raises:
-        InputError: a block has dropout that cannot be repeated.
+    InputError where a block has dropout that cannot be repeated.
 
     Reference: Chen et al. 2016, section 4.1, with a block as a segment.
     """

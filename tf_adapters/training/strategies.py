@@ -190,15 +190,8 @@ class Workers(Alone):
     do.
 
     Every worker runs the same code and reads the same output, which the chief alone writes. What could differ between
-    them, because of a signal or rounding, is decided for all.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        settings: `TrainingSettings`, of which some may stand against it.
-        random_drop: int, that of the adapter's config.
-
-    Raises:
-        InputError: the strategy is of another kind, or something cannot be together with it; the message says what.
+    them, because of a signal or rounding, is decided for all. InputError for a strategy of another kind, or one that a
+    setting or the adapter's `random_drop` stands against.
     """
 
     def __init__(self, strategy, settings, random_drop):

@@ -110,12 +110,7 @@ class Site(SharedSite, Unsaved, keras.layers.Layer):
 class AdapterSite(Site):
     """What follows a sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm.
 
-    Call arguments:
-        hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
-        input_tensor: of the same shape, what it was made of.
-        norm: the LayerNorm.
-
-    Returns: the same shape.
+    Call arguments: as of the first door's `AdapterSite.finish`, and the LayerNorm.
     """
 
     @classmethod

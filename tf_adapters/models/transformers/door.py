@@ -322,11 +322,7 @@ def cast_frozen(model):
     state = state_of(model)
     origin = state.origin(model)
     trains = {id(variable) for variable in model.trainable_variables}
-    frozen = {
-        id(variable): variable
-        for variable in state.backbone_variables(model)
-        if variable.shape.rank == 2 and id(variable) not in trains
-    }
+    frozen = {id(variable) for variable in state.backbone_variables(model) if variable.shape.rank == 2} - trains
     # A head with tied embeddings reads them in float32.
     cast, shared = [], {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
     for layer in state.family.main_layer(model).submodules:

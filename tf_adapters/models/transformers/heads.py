@@ -74,17 +74,8 @@ def check_head_of(family, head, head_layers):
 
 
 class TwoLayerHead(keras.layers.Layer):
-    """Dense, tanh, dense: the two classifiers of the report's unshared model.
-
-    Args:
-        hidden_size: int, units of the first layer.
-        num_labels: int, units of the last.
-        initializer_range: float, standard deviation of both kernels.
-
-    Call arguments:
-        inputs: float tensor, `(batch, hidden_size)`, the pooled output.
-
-    Returns: logits, `(batch, num_labels)`.
+    """Dense, tanh, dense: the two classifiers of the report's unshared model, from the pooled output, `(batch,
+    hidden_size)`, to logits, `(batch, num_labels)`; `initializer_range` is the standard deviation of both kernels.
 
     Reference: Mohebbi & Rajaei, section 6.2 and table 1.
     """
