@@ -19,22 +19,9 @@ from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
 from tf_adapters.models.weight_files import read_tensors
 from tf_adapters.paths import to_path
+from tf_adapters.saving import settings as files
 from tf_adapters.saving.atomic import only_writer, replacing, write_safetensors
 from tf_adapters.saving.hub import find_adapter
-from tf_adapters.saving.settings import (
-    FORMAT_VERSION,
-    NEXT_WEIGHTS_FILE,
-    WEIGHTS_FILE,
-    check_result,
-    check_task,
-    commit,
-    describe,
-    finish_commit,
-    kind_of,
-    read_settings,
-    sha256_of,
-    weights_path,
-)
 from tf_adapters.tasks.labels import check_label_names
 
 if TYPE_CHECKING:
@@ -89,27 +76,27 @@ def save_adapter(
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{name}={shown(value)} is nothing that JSON can hold ({error}).") from None
     if task is not None:
-        check_task(task, "")
+        files.check_task(task, "")
     check_acts(state, "save_adapter")
     arrays = _collect(model, state)
     with only_writer(directory):
-        finish_commit(directory)
-        next_weights = directory / NEXT_WEIGHTS_FILE
+        files.finish_commit(directory)
+        next_weights = directory / files.NEXT_WEIGHTS_FILE
         write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
-        settings = _settings(model, state, arrays, sha256_of(next_weights), text, recipe, task, metrics, training)
-        commit(directory, settings)
+        settings = _settings(model, state, arrays, files.sha256_of(next_weights), text, recipe, task, metrics, training)
+        files.commit(directory, settings)
     return directory
 
 
 def copy_adapter(source, directory, **additions):
     """Copy an adapter directory, atomically, with entries added to its settings; one that is there is replaced."""
     source, directory = to_path(source), to_path(directory)
-    settings = read_settings(source)
+    settings = files.read_settings(source)
     with only_writer(directory):
-        finish_commit(directory)
-        with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
-            shutil.copyfile(weights_path(source, settings), temporary)
-        commit(directory, {**settings, **additions})
+        files.finish_commit(directory)
+        with replacing(directory / files.NEXT_WEIGHTS_FILE) as temporary:
+            shutil.copyfile(files.weights_path(source, settings), temporary)
+        files.commit(directory, {**settings, **additions})
 
 
 def keep_result(directory, result):
@@ -127,12 +114,12 @@ def keep_result(directory, result):
         InputError: no such directory, or it cannot be written; its weights are as they were.
     """
     directory = to_path(directory)
-    read_settings(directory)
+    files.read_settings(directory)
     with only_writer(directory):
-        finish_commit(directory)
-        settings = {**read_settings(directory), "result": finite(result)}
-        check_result(settings["result"], "")
-        describe(directory, settings)
+        files.finish_commit(directory)
+        settings = {**files.read_settings(directory), "result": finite(result)}
+        files.check_result(settings["result"], "")
+        files.describe(directory, settings)
     return settings
 
 
@@ -162,9 +149,9 @@ def load_adapter(
             the model was given, missing, truncated or unknown content. The model is then as it was.
     """
     directory = find_adapter(directory)
-    settings = read_settings(directory)
+    settings = files.read_settings(directory)
     state = state_of(model)
-    arrays = read_tensors(weights_path(directory, settings))
+    arrays = read_tensors(files.weights_path(directory, settings))
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     check_backbone(model, state, settings, directory, arrays)
     _check_numbers(model, state, config, arrays, directory)
@@ -215,8 +202,8 @@ def read_adapter(directory):
         InputError: missing, truncated or unknown content.
     """
     directory = find_adapter(directory)
-    settings = read_settings(directory)
-    return settings, read_tensors(weights_path(directory, settings))
+    settings = files.read_settings(directory)
+    return settings, read_tensors(files.weights_path(directory, settings))
 
 
 def load_trained(
@@ -237,7 +224,7 @@ def load_trained(
         InputError: the encoder is not to be found or is another one, ...
     """
     directory = find_adapter(directory)
-    settings = read_settings(directory)
+    settings = files.read_settings(directory)
     if fast and settings["adapter"] is None:
         raise InputError(f"{{fast}} is for adapters, and {directory} holds none: leave it out.", fast=True)
     source = settings["backbone"]["source"] if backbone is None else backbone
@@ -262,7 +249,7 @@ def load_trained(
 def kind_of_model(model, task=None):
     """The kind of task that a model answers: as `task` says, a dict, or else by its head."""
     state = state_of(model)
-    return kind_of(task, state.family.head_of(model), state.door.config_of(model).num_labels)
+    return files.kind_of(task, state.family.head_of(model), state.door.config_of(model).num_labels)
 
 
 def _collect(model, state):
@@ -331,7 +318,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
     targets = _targets(model, state, None)
     encoder = [key for key in arrays if key.startswith("backbone.") and id(targets[key][0]) not in norms]
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": files.FORMAT_VERSION,
         "tf_adapters_version": __version__,
         "adapter": None if adapter is None else adapter.config.to_dict(),
         "trainable": state.trainable,
@@ -365,7 +352,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
             "head": counts.head,
             "backbone": counts.backbone,
         },
-        "weights": {"file": WEIGHTS_FILE, "sha256": sha256},
+        "weights": {"file": files.WEIGHTS_FILE, "sha256": sha256},
     }
 
 

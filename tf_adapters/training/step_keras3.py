@@ -9,15 +9,7 @@ import functools
 
 import keras
 
-from tf_adapters._keras3_internals import (
-    layers_of,
-    let_attentions_drop,
-    let_compiler_recurse,
-    seed_generator,
-    set_dropout,
-    sync_state,
-    uncast,
-)
+from tf_adapters import _keras3_internals as internals
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.layers.ops import keras3
@@ -57,7 +49,7 @@ class Mixout:
 
     def __init__(self, model, rate, *, seed):
         kinds = (keras.layers.Dense, keras.layers.EinsumDense, MethodLayer)
-        layers = [layer for layer in layers_of(model) if isinstance(layer, kinds)]
+        layers = [layer for layer in internals.layers_of(model) if isinstance(layer, kinds)]
         self.rate, self._places, first = rate, trained.matrices_to_mix(model, layers, rate), seed * 1_000_033 + 2**30
         numbers = range(first, first + len(self._places))  # other ones than those of the model's dropout
         self.seeds = [keras.random.SeedGenerator(number % 2**31) for number in numbers]
@@ -70,7 +62,7 @@ class Mixout:
         changes = []
         for owners, initial, seeds in zip(self._places, self.begun, self.seeds):
             # float32 under mixed precision too, where rounding would hide what a weight moved.
-            begun, current = uncast(initial), uncast(owners[0][2])
+            begun, current = internals.uncast(initial), internals.uncast(owners[0][2])
             mixed = begun + keras.random.dropout(current - begun, self.rate, seed=seeds)
             for layer, attribute, _ in owners:
                 changes.append((layer, attribute, keras.ops.cast(mixed, layer.compute_dtype)))
@@ -103,7 +95,7 @@ class GradientCheckpointing:
 
 def _draws(block):
     """The SeedGenerators of a block's dropout, and the sites in it that draw how many blocks do without adapters."""
-    layers = layers_of(block)
+    layers = internals.layers_of(block)
     dropouts = [layer for layer in layers if isinstance(layer, keras.layers.Dropout) and layer.rate]
     generators = {id(layer.seed_generator): layer.seed_generator for layer in dropouts}
     return list(generators.values()), [layer for layer in layers if isinstance(layer, Site) and layer.drawing]
@@ -125,7 +117,7 @@ def _compute(block, generators, sites, inputs, *args, **kwargs):
     for site in sites:
         for name in site.drawing:
             site.drops[name].draw()
-    states, uses = [uncast(generator.state) * 1 for generator in generators], []
+    states, uses = [internals.uncast(generator.state) * 1 for generator in generators], []
 
     def compute(inputs):
         layer = _InTraining(lambda inputs: type(block).call(block, inputs, *args, **kwargs), block.dtype_policy)
@@ -193,7 +185,7 @@ class Trained(trained.Trained):
             self.begun = mixout.begun
         self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes)
         if settings.jit_compile:
-            let_compiler_recurse()
+            internals.let_compiler_recurse()
 
     @staticmethod
     def checked(settings, strategy):
@@ -238,7 +230,7 @@ class Trained(trained.Trained):
 
     def sync(self):
         """On JAX a training keeps the values to itself."""
-        sync_state(self.keras_model)
+        internals.sync_state(self.keras_model)
 
 
 def spread_over_devices():
@@ -266,20 +258,22 @@ def _seed_dropout(model, seed, rate):
 
     Returns: list of keras.random.SeedGenerator, in an order that depends on the model alone.
     """
-    sites = [layer for layer in layers_of(model) if isinstance(layer, Site)]
-    of_adapters = {id(one) for site in sites for adapter in site.adapters.values() for one in layers_of(adapter)}
+    sites = [layer for layer in internals.layers_of(model) if isinstance(layer, Site)]
+    of_adapters = {
+        id(one) for site in sites for adapter in site.adapters.values() for one in internals.layers_of(adapter)
+    }
     found = []
-    for layer in layers_of(model):
+    for layer in internals.layers_of(model):
         if not isinstance(layer, keras.layers.Dropout):
             continue
         built_with = getattr(layer, "_tf_adapters_rate", layer.rate)
         layer._tf_adapters_rate = built_with
-        set_dropout(layer, built_with if rate is None or id(layer) in of_adapters else rate)
+        internals.set_dropout(layer, built_with if rate is None or id(layer) in of_adapters else rate)
         if layer.rate:
             found.append(layer.seed_generator)
-    let_attentions_drop(model)
+    internals.let_attentions_drop(model)
     found += [drop.seeds for site in sites for drop in site.drops.values() if drop.seeds is not None]
     distinct = list({id(one): one for one in found}.values())
     for number, one in enumerate(distinct):
-        seed_generator(one, (seed * 1_000_003 + number) % 2**31)
+        internals.seed_generator(one, (seed * 1_000_003 + number) % 2**31)
     return distinct

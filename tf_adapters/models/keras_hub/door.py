@@ -8,18 +8,8 @@ import math
 import keras
 import numpy as np
 
-from tf_adapters._keras3_internals import (
-    go_on_with,
-    layers_of,
-    let_attentions_drop,
-    let_compiler_recurse,
-    matrix_of,
-    replace_tracked,
-    set_dropout,
-    set_tracker_state,
-    set_trainable_alone,
-    tracker_state,
-)
+from tf_adapters import _keras3_internals as internals
+from tf_adapters._keras3_internals import layers_of
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
 from tf_adapters.models.keras_files import refuse
@@ -214,7 +204,7 @@ def site(model, state, block, place):
         made.take()
         vars(owner)["get_config"] = refuse
         state.original_parts.append((owner, attribute, dense, made))
-        replace_tracked(owner, **{attribute: made})
+        internals.replace_tracked(owner, **{attribute: made})
     return state.sites[block, place]
 
 
@@ -241,14 +231,14 @@ def restore(model, state):
         else:
             made.give_back()
             vars(owner).pop("get_config", None)
-            replace_tracked(owner, **{attribute: original})
+            internals.replace_tracked(owner, **{attribute: original})
     for layer, rate in state.dropouts:
-        set_dropout(layer, rate)
-    let_attentions_drop(model)
+        internals.set_dropout(layer, rate)
+    internals.let_attentions_drop(model)
     for variable, trains in state.freezing[0]:
         variable.trainable = trains
     for layer, trains in state.freezing[1]:
-        set_trainable_alone(layer, trains)
+        internals.set_trainable_alone(layer, trains)
 
 
 # Heads
@@ -308,7 +298,7 @@ def freeze(model, state):
 def follow(model):
     forget_traces(model)
     if getattr(model, "optimizer", None) is not None:
-        go_on_with(model.optimizer, model.trainable_variables)
+        internals.go_on_with(model.optimizer, model.trainable_variables)
 
 
 def forget_traces(model):
@@ -373,7 +363,7 @@ def logits_at(model, inputs, places, training=None):
 def compiled(model, *, jit_compile=False):
     model.jit_compile = jit_compile or compiles_shapes()
     if model.jit_compile:
-        let_compiler_recurse()
+        internals.let_compiler_recurse()
     return lambda inputs: model.predict_on_batch({name: np.asarray(value) for name, value in inputs.items()})
 
 
@@ -402,7 +392,7 @@ def cast_frozen(model):
         return model
     for name, variable in _by_name(state, model).items():
         if variable is not before[name]:
-            variable._tf_adapters_cast = functools.partial(matrix_of, cast[id(variable)])
+            variable._tf_adapters_cast = functools.partial(internals.matrix_of, cast[id(variable)])
             origin.exchange(before[name], variable)
     # What adapters found here cannot come back any more.
     state.freezing = None
@@ -488,7 +478,7 @@ class Undo:
         objects = [*layers, *optimizers, state, *owners, config_of(model)]
         self._classes = [(layer, type(layer)) for layer in layers]
         self._held = [(vars(one), dict(vars(one))) for one in objects]
-        self._trackers = [(layer, tracker_state(layer)) for layer in [*layers, *optimizers]]
+        self._trackers = [(layer, internals.tracker_state(layer)) for layer in [*layers, *optimizers]]
         # Keras changes its own containers in place.
         containers = [
             # TensorFlow puts a wrapper around a dict.
@@ -520,7 +510,7 @@ class Undo:
                 _kind(container).clear(container)
                 _kind(container).update(container, before)
         for layer, kept in self._trackers:
-            set_tracker_state(layer, kept)
+            internals.set_tracker_state(layer, kept)
         for variable, trains in self._trains:
             variable.trainable = trains
 

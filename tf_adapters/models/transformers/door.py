@@ -6,21 +6,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters import _keras_internals as internals
 from tf_adapters._keras import keras
-from tf_adapters._keras_internals import (
-    change_class,
-    exchange_variable,
-    go_on_with,
-    in_order_made,
-    layers_of,
-    own_weights,
-    reference_counts,
-    replace_layer,
-    set_own_weights,
-    set_trainable_alone,
-    traced_once,
-    train_what_is_chosen,
-)
+from tf_adapters._keras_internals import layers_of
 from tf_adapters.activations import one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.fused import uncompiled
@@ -114,7 +102,7 @@ def adapt(model, state):
     ]
     if state.fast and family.reads_first_token_only(model):
         state.original_parts.append((main, "encoder", main.encoder))
-        replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
+        internals.replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
     adapted = [block_class.adopt(block) for block in blocks]
     family.set_blocks(model, adapted)
     for index, block in enumerate(adapted):
@@ -132,7 +120,7 @@ def site(model, state, block, place):
         dense = getattr(owner, attribute)
         state.original_parts.append((owner, attribute, dense))
         state.sites[block, place] = DenseSite.adopt(dense)
-        replace_layer(owner, attribute, state.sites[block, place])
+        internals.replace_layer(owner, attribute, state.sites[block, place])
     return state.sites[block, place]
 
 
@@ -154,15 +142,15 @@ def restore(model, state):
         for name in _WHOLE:
             vars(layer).pop(name, None)
     for owner, part, original in state.original_parts:
-        replace_layer(owner, part, original)
+        internals.replace_layer(owner, part, original)
     state.family.set_blocks(model, state.original_blocks)
     before = {id(layer) for layer, *_ in state.freezing}
     for layer in state.head.layers.values():
         if id(layer) not in before:
             layer.trainable = True  # it came with an adapter that is merged
     for layer, trainable, trains, frozen in state.freezing:
-        set_trainable_alone(layer, trainable)
-        set_own_weights(layer, trains, frozen)
+        internals.set_trainable_alone(layer, trainable)
+        internals.set_own_weights(layer, trains, frozen)
     for owner, attribute, dropout, _ in state.dropouts:
         # `merge_adapter` leaves the head of the adapter, which may have no such layer.
         if owner is not model or attribute in state.head.layers:
@@ -179,12 +167,12 @@ def stand(state, model, head):
         delattr(model, attribute)
     for attribute, layer in head.layers.items():
         if attribute in now.layers:
-            replace_layer(model, attribute, layer)
+            internals.replace_layer(model, attribute, layer)
         else:
             setattr(model, attribute, layer)
     if hasattr(model, "num_labels"):
         model.num_labels = head.shape.num_labels
-    change_class(model, head.model_class)
+    internals.change_class(model, head.model_class)
     if state.fast and hasattr(stack := state.family.stack(model), "first_token_only"):
         stack.first_token_only = state.family.reads_first_token_only(model)
 
@@ -195,7 +183,7 @@ def stand(state, model, head):
 def freezing(model):
     """List of `(layer, trainable, its trainable and its other weights)`."""
     return [
-        (layer, layer.trainable, *own_weights(layer))
+        (layer, layer.trainable, *internals.own_weights(layer))
         for layer in [model, *model.submodules]
         if isinstance(layer, keras.layers.Layer)
     ]
@@ -223,14 +211,14 @@ def _freeze_waiting_heads(state):
 
 def _freeze_all_but(layer, chosen):
     """Set what trains of the weights that `layer` itself owns."""
-    own = sum(own_weights(layer), [])
+    own = sum(internals.own_weights(layer), [])
     if not own:
         return
     if not any(isinstance(child, keras.layers.Layer) for child in layer.submodules):
         # First back to where they were made, for an earlier choice may have moved some.
-        own = in_order_made(layer, own)
+        own = internals.in_order_made(layer, own)
         trained = [variable for variable in own if variable.trainable]
-        set_own_weights(layer, trained, [variable for variable in own if not variable.trainable])
+        internals.set_own_weights(layer, trained, [variable for variable in own if not variable.trainable])
         trains = [id(variable) in chosen for variable in own]
         layer.trainable = any(trains)
         if all(trains) or not any(trains):
@@ -239,15 +227,15 @@ def _freeze_all_but(layer, chosen):
     # embeddings, with their LayerNorm) stays trainable and its weights are moved; so are a
     # layer's of which some train and others do not.
     trains = [variable for variable in own if id(variable) in chosen]
-    set_own_weights(layer, trains, [variable for variable in own if id(variable) not in chosen])
+    internals.set_own_weights(layer, trains, [variable for variable in own if id(variable) not in chosen])
 
 
 def follow(model):
     model.train_function = model.train_tf_function = None
     if getattr(model, "optimizer", None) is not None:
-        train_what_is_chosen(model)
+        internals.train_what_is_chosen(model)
         with model.distribute_strategy.scope():
-            go_on_with(model.optimizer, model.trainable_variables)
+            internals.go_on_with(model.optimizer, model.trainable_variables)
 
 
 def forget_traces(model):
@@ -277,7 +265,7 @@ def forward(model, *, jit_compile=False):
         hold_gradients_weakly()
         return logits
 
-    traced = traced_once(logits)
+    traced = internals.traced_once(logits)
     return lambda inputs: traced(inputs).numpy()
 
 
@@ -347,7 +335,7 @@ def _cast(layer, attribute, variable):
         tf.cast(variable, layer.compute_dtype), trainable=variable.trainable, name=variable.name.removesuffix(":0")
     )
     new._tf_adapters_cast = True
-    exchange_variable(layer, attribute, new)
+    internals.exchange_variable(layer, attribute, new)
     return new
 
 
@@ -363,7 +351,7 @@ class Undo:
         self._held = [(held, dict(held)) for held in map(vars, objects)]
         # Keras changes its own containers in place.
         containers = [value for held, _ in self._held for value in held.values() if type(value) in (list, dict, set)]
-        containers += [reference_counts(one) for one in objects if isinstance(one, keras.layers.Layer)]
+        containers += [internals.reference_counts(one) for one in objects if isinstance(one, keras.layers.Layer)]
         self._contents = [(container, container.copy()) for container in containers]
 
     def remember(self, variable):
@@ -375,7 +363,7 @@ class Undo:
     def restore(self):
         for variable, value in self._written.values():
             variable.assign(value)
-        change_class(self._model, self._class)
+        internals.change_class(self._model, self._class)
         for held, before in self._held:
             held.clear()
             held.update(before)
