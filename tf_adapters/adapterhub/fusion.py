@@ -112,17 +112,14 @@ def _check_names(names, what):
 
 def _check_meaning(config):
     """Raise InputError where `adapters` fuses to something else."""
+    others = {
+        ("insertion", "parallel"): "adds the sub-layer's input twice where such are fused",
+        ("inner_norm", "after"): "fuses without that LayerNorm, which acts here",
+    }
     for name, adapter in config.adapters.items():
-        if adapter.insertion == "parallel":
-            raise InputError(
-                f"The adapter {name!r} has insertion='parallel': `adapters` 1.3.0 adds the sub-layer's input twice "
-                "where such are fused."
-            )
-        if adapter.inner_norm == "after":
-            raise InputError(
-                f"The adapter {name!r} has inner_norm='after': `adapters` 1.3.0 fuses without that LayerNorm, which "
-                "acts here."
-            )
+        for (setting, value), does in others.items():
+            if getattr(adapter, setting) == value:
+                raise InputError(f"The adapter {name!r} has {setting}={value!r}: `adapters` 1.3.0 {does}.")
 
 
 def _our_parts(parts, path):

@@ -29,8 +29,7 @@ def replacing(path):
     """
     path = to_path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _claimed(path) as folder:
+        with folder_beside(path) as folder:
             temporary = folder / "file"
             temporary.touch()
             mode = stat.S_IMODE(temporary.stat().st_mode)
@@ -49,8 +48,14 @@ def folder_beside(path):
     if it cannot be made."""
     path = to_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _claimed(path) as temporary:
+    remove_dead(path.parent)
+    temporary, handle = _locked_folder(path)
+    try:
         yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary)
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -141,19 +146,6 @@ def write_safetensors(path, arrays, metadata=None):
         except SafetensorError as error:
             # The Rust writer wraps what the operating system said.
             raise OSError(str(error)) from None
-
-
-@contextlib.contextmanager
-def _claimed(path):
-    """Yield a new folder beside `path` whose lock this process holds; what is left of it goes at the end."""
-    remove_dead(path.parent)
-    temporary, handle = _locked_folder(path)
-    try:
-        yield temporary
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(temporary)
-        os.close(handle)
 
 
 def _locked_folder(path):

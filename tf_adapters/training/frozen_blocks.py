@@ -37,25 +37,15 @@ def frozen_depth(model):
             return "has dropout; dropout=0 (--dropout 0) switches it off"
         return None
 
-    reason = problem(main.embeddings)
-    if reason is not None:
-        raise InputError(
-            f"{{cache_frozen}} needs blocks at the bottom that never change, but the embedding layer {reason}.",
-            cache_frozen=True,
-        )
-    for depth, block in enumerate(blocks):
-        reason = (
-            "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three" if depth in adapted else problem(block)
-        )
+    hint = "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three"
+    reasons = [hint if number in adapted else problem(block) for number, block in enumerate(blocks)]
+    for where, reason in (("the embedding layer", problem(main.embeddings)), ("block 0", reasons[0])):
         if reason is not None:
-            break
-    else:
-        return len(blocks)
-    if depth == 0:
-        raise InputError(
-            f"{{cache_frozen}} needs blocks at the bottom that never change, but block 0 {reason}.", cache_frozen=True
-        )
-    return depth
+            raise InputError(
+                f"{{cache_frozen}} needs blocks at the bottom that never change, but {where} {reason}.",
+                cache_frozen=True,
+            )
+    return next((depth for depth, reason in enumerate(reasons) if reason is not None), len(blocks))
 
 
 class StoredStates:
