@@ -201,7 +201,7 @@ MUTATIONS = [
      "keras_hub_training:random_drop"),
     ("models/keras_hub/site.py", "ops.less_equal(ops.convert_to_tensor(self.number), self.last)", "True",
      "keras_hub:lacks"),
-    ("models/keras_hub/door.py", "origin.exchange(before[name], variable)", "pass", "keras_hub_bits"),
+    ("models/trainable.py", "origin.exchange(old, new)", "pass", "keras_hub_bits"),
     ("models/keras_hub/site.py", "ops.reshape(matrix_of(self.dense)", "ops.reshape(self.dense.kernel",
      "keras_hub_bits"),
     ("models/keras_hub/site.py", "policy_without_bits(dense.dtype_policy)", "dense.dtype_policy", "keras_hub_bits"),

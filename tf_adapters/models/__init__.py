@@ -5,6 +5,6 @@ from tf_adapters._submodules import submodules_of
 __getattr__ = submodules_of(
     __name__, active_adapter="injection", adapter_names="injection", backbone_digest="state",
     backbone_directory="state",
-    cast_frozen="origin", change_head="transformers.loading", freeze="trainable",
+    cast_frozen="trainable", change_head="transformers.loading", freeze="trainable",
     frozen_digest="trainable",
 )  # fmt: skip

@@ -36,7 +36,8 @@ A door has
     choose(model, state, chosen), freeze(model, state)
                                             lets the variables of these ids train and no other; none
     follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
-    cast_frozen(model)                      as of `models.origin`
+    cast_frozen(model, state, frozen)       keeps what it can of the variables of these ids in fewer bits; pairs of a
+                                            variable and of the one in its place
     backend()                               what its Keras computes on, `"tensorflow"`, `"jax"` or `"torch"`
     compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
     plain(model)                            a context in which graphs of the model are traced for other programs, which

@@ -16,8 +16,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.injection import add_adapters
-from tf_adapters.models.origin import cast_frozen
-from tf_adapters.models.trainable import set_trainable
+from tf_adapters.models.trainable import cast_frozen, set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe

@@ -26,9 +26,9 @@ from tf_adapters.models.keras_hub.site import (
     make_routable,
     name_of_activation,
 )
-from tf_adapters.models.origin import check_frozen, is_cast
+from tf_adapters.models.origin import is_cast
 from tf_adapters.models.state import Head, HeadShape, mark_of, state_of
-from tf_adapters.models.transaction import replaced, transaction
+from tf_adapters.models.transaction import replaced
 from tf_adapters.models.weight_files import by_name
 
 __all__ = ["Acting", "RandomDrop", "encode", "family_of", "layers_of", "make_routable", "ops"]
@@ -370,15 +370,12 @@ def compiled(model, *, jit_compile=False):
 # Eight bits
 
 
-@transaction
-def cast_frozen(model):
-    state = state_of(model)
-    trains = {id(variable) for variable in model.trainable_variables}
-    check_frozen(model, state, trains)
-    origin, backbone = state.origin(model), state.family.main_layer(model)
-    frozen = {id(variable) for variable in state.backbone_variables(model)} - trains
-    before, cast = _by_name(state, model), {}
-    for layer in layers_of(backbone):
+def cast_frozen(model, state, frozen):
+    def by_name():
+        return {name: variable for variable, name, _ in state.family.names(model)}
+
+    before, cast, exchanged = by_name(), {}, []
+    for layer in layers_of(state.family.main_layer(model)):
         own = [one for one in layers_of(layer) if one is not layer]
         matrices = [weight for weight in layer.weights if len(weight.shape) > 1 and weight.dtype == "float32"]
         if own or not matrices or any(id(weight) not in frozen for weight in matrices):
@@ -388,20 +385,11 @@ def cast_frozen(model):
         except NotImplementedError:
             continue  # of another class than Keras' own, such as positions
         cast.update((id(weight), layer) for weight in layer.weights)
-    if not cast:
-        return model
-    for name, variable in _by_name(state, model).items():
+    for name, variable in by_name().items():
         if variable is not before[name]:
             variable._tf_adapters_cast = functools.partial(internals.matrix_of, cast[id(variable)])
-            origin.exchange(before[name], variable)
-    # What adapters found here cannot come back any more.
-    state.freezing = None
-    forget_traces(model)
-    return model
-
-
-def _by_name(state, model):
-    return {name: variable for variable, name, _ in state.family.names(model)}
+            exchanged.append((before[name], variable))
+    return exchanged
 
 
 # Exports

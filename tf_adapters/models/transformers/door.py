@@ -15,9 +15,7 @@ from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models import weight_files
 from tf_adapters.models.keras_files import refuse
-from tf_adapters.models.origin import check_frozen
-from tf_adapters.models.state import state_of
-from tf_adapters.models.transaction import replaced, transaction
+from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import (
@@ -305,28 +303,16 @@ def compiled(model, *, jit_compile=False):
 # Fewer bits
 
 
-@transaction
-def cast_frozen(model):
-    state = state_of(model)
-    origin = state.origin(model)
-    trains = {id(variable) for variable in model.trainable_variables}
-    frozen = {id(variable) for variable in state.backbone_variables(model) if variable.shape.rank == 2} - trains
+def cast_frozen(model, state, frozen):
     # A head with tied embeddings reads them in float32.
-    cast, shared = [], {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
+    exchanged, shared = [], {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
     for layer in state.family.main_layer(model).submodules:
         is_half = isinstance(layer, keras.layers.Layer) and layer.compute_dtype in ("bfloat16", "float16")
         if is_half and id(layer) not in shared:
             for attribute, variable in list(vars(layer).items()):
-                if id(variable) in frozen and variable.dtype == tf.float32:
-                    cast.append(_cast(layer, attribute, variable))
-                    origin.exchange(variable, cast[-1])
-    if not cast:
-        check_frozen(model, state, trains)
-        return model
-    # These lists keep the old variables alive, and the model before the adapters cannot be restored any more.
-    state.freezing = None
-    state.door.forget_traces(model)
-    return model
+                if id(variable) in frozen and variable.shape.rank == 2 and variable.dtype == tf.float32:
+                    exchanged.append((variable, _cast(layer, attribute, variable)))
+    return exchanged
 
 
 def _cast(layer, attribute, variable):
