@@ -14,8 +14,7 @@ from tf_adapters.ranges import is_int
 _RENAMED = re.compile(r"\.(attention|layer)_(text_task|text_lang)_adapters\.")
 _THEIRS = {
     "down.kernel": "adapter_down.{first}.weight", "down.bias": "adapter_down.{first}.bias",
-    "up.kernel": "adapter_up.weight",
-    "up.bias": "adapter_up.bias", "learned.scaling": "scaling",
+    "up.kernel": "adapter_up.weight", "up.bias": "adapter_up.bias", "learned.scaling": "scaling",
 }  # fmt: skip
 
 
@@ -106,8 +105,7 @@ _SAME = ("relu", "tanh", "sigmoid", "elu", "selu", "linear")
 # What only this value of can be expressed, and what it says where it is left out.
 _FIXED = {
     "cross_adapter": False, "phm_layer": False, "use_gating": False, "stochastic_depth": 0.0,
-    "adapter_residual_before_ln": False,
-    "original_ln_after": True,
+    "adapter_residual_before_ln": False, "original_ln_after": True,
 }  # fmt: skip
 _DEFAULTS = {
     **_FIXED, "mh_adapter": False, "output_adapter": True, "is_parallel": False, "ln_before": False, "ln_after": False,
@@ -182,22 +180,17 @@ def config_for_hub(config, hidden_size, depth):
     if activation is None and config.activation not in _SAME:
         refuse("activation", f"use one of {', '.join(('gelu', 'gelu_tanh', 'swish', *_SAME))}")
     return {
-        "adapter_residual_before_ln": False, "cross_adapter": False, "dropout": config.dropout,
-        "factorized_phm_W": True,
-        "factorized_phm_rule": False, "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert",
-        "init_weights_seed": None,
+        **_FIXED, "dropout": config.dropout, "factorized_phm_W": True, "factorized_phm_rule": False,
+        "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert", "init_weights_seed": None,
         "inv_adapter": None, "inv_adapter_reduction_factor": None, "is_parallel": config.insertion == "parallel",
-        "learn_phm": True,
-        "leave_out": blocks_left_out(config.blocks, depth), "ln_after": config.inner_norm == "after",
-        "ln_before": config.inner_norm == "before", "mh_adapter": config.placement in ("both", "attention"),
-        "non_linearity": activation or config.activation, "original_ln_after": True,
+        "learn_phm": True, "leave_out": blocks_left_out(config.blocks, depth),
+        "ln_after": config.inner_norm == "after", "ln_before": config.inner_norm == "before",
+        "mh_adapter": config.placement in ("both", "attention"), "non_linearity": activation or config.activation,
         "original_ln_before": config.insertion == "after-norm", "output_adapter": config.placement in ("both", "ffn"),
-        "phm_bias": True,
-        "phm_c_init": "normal", "phm_dim": 4, "phm_init_range": 0.0001, "phm_layer": False, "phm_rank": 1,
+        "phm_bias": True, "phm_c_init": "normal", "phm_dim": 4, "phm_init_range": 0.0001, "phm_rank": 1,
         # int(hidden / factor) must be the size: hidden / size itself falls below it for two sizes of five.
         "reduction_factor": hidden_size / (config.bottleneck_size + 0.5), "residual_before_ln": True,
-        "scaling": config.scaling,
-        "shared_W_phm": False, "shared_phm_rule": True, "stochastic_depth": 0.0, "use_gating": False,
+        "scaling": config.scaling, "shared_W_phm": False, "shared_phm_rule": True,
     }  # fmt: skip
 
 

@@ -151,8 +151,7 @@ def export_adapter(model, directory, *, name=None, head=True):
         )
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),
-        "model_name": state.source or "",
-        "model_type": model.config.model_type, "version": _VERSION,
+        "model_name": state.source or "", "model_type": model.config.model_type, "version": _VERSION,
     }  # fmt: skip
     described_head = head_files(model, state, written[0][2]["name"]) if head else None
     for folder, kind, described, arrays in written:

@@ -130,10 +130,8 @@ def config_for_hub(config, depth):
     matrices = [letter for letter, place in _MATRICES.items() if place in config.targets]
     return {
         "alpha": int(config.alpha) if config.alpha.is_integer() else config.alpha, "architecture": "lora",
-        "attn_matrices": matrices,
-        "composition_mode": "add", "dropout": config.dropout, "dtype": None, "init_weights": "lora",
-        "init_weights_seed": None,
-        "intermediate_lora": "intermediate" in config.targets, "leave_out": blocks_left_out(config.blocks, depth),
-        "output_lora": "output" in config.targets, "r": config.rank, "selfattn_lora": bool(matrices), "use_dora": False,
-        "use_gating": False, "vera_b": None, "vera_d": None,
+        "attn_matrices": matrices, "composition_mode": "add", "dropout": config.dropout, "dtype": None,
+        "init_weights": "lora", "init_weights_seed": None, "intermediate_lora": "intermediate" in config.targets,
+        "leave_out": blocks_left_out(config.blocks, depth), "output_lora": "output" in config.targets, "r": config.rank,
+        "selfattn_lora": bool(matrices), "use_dora": False, "use_gating": False, "vera_b": None, "vera_d": None,
     }  # fmt: skip

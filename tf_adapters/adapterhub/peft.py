@@ -22,8 +22,7 @@ _READ = (
 )  # fmt: skip
 _WITHOUT_EFFECT = (
     "peft_version", "revision", "inference_mode", "ensure_weight_tying", "megatron_core", "qalora_group_size",
-    "eva_config",
-    "runtime_config",
+    "eva_config", "runtime_config",
 )  # fmt: skip
 # The others change the encoder's own weights, which the file does not hold.
 _INITIALISATIONS = (True, False, "gaussian", "eva", "orthogonal")

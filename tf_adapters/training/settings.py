@@ -240,9 +240,7 @@ class TrainingSettings:
 
     def to_dict(self):
         """The fields, a dict for JSON."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
-        }
+        return dataclasses.asdict(self)
 
     @classmethod
     def of_recipe(cls, recipe, trainable=None, **given):

@@ -211,8 +211,7 @@ def heads_of(prefix, **others):
     names = {
         "classification": "ForSequenceClassification", "token-classification": "ForTokenClassification",
         "question-answering": "ForQuestionAnswering", "multiple-choice": "ForMultipleChoice",
-        "masked-lm": "ForMaskedLM",
-        "none": "Model",
+        "masked-lm": "ForMaskedLM", "none": "Model",
     }  # fmt: skip
     heads = {head: getattr(transformers, prefix + name) for head, name in names.items()}
     return heads | {head.replace("_", "-"): value for head, value in others.items()}

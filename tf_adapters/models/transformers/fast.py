@@ -165,8 +165,7 @@ class FastEncoder:
         ):  # fmt: skip
             return super().call(
                 hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask,
-                past_key_values,
-                use_cache, output_attentions, output_hidden_states, return_dict, training=training,
+                past_key_values, use_cache, output_attentions, output_hidden_states, return_dict, training=training,
             )  # fmt: skip
         for block in self.layer:
             alone = self.first_token_only and block is last

@@ -23,8 +23,7 @@ from tf_adapters.ranges import is_int, is_real
 
 TEXT_FILES = (
     "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
-    "spiece.model",
-    "spm.model", "added_tokens.json",
+    "spiece.model", "spm.model", "added_tokens.json",
 )  # fmt: skip
 
 
