@@ -1,5 +1,6 @@
 """The adapter directory: everything that training changed, and what it needs to be used again."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -312,7 +313,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
     from tf_adapters._version import __version__
 
     adapter = state.adapters.get(state.active)
-    counts = parameter_counts(model)
+    counts = dataclasses.asdict(parameter_counts(model))
     config = state.door.config_of(model)
     norms = {id(variable) for variable in state.layer_norm_variables(model)}
     targets = _targets(model, state, None)
@@ -344,14 +345,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
             "weights_saved": bool(encoder),
             **state.door.computes(model),
         },
-        "parameters": {
-            "total": counts.total,
-            "trained": counts.trainable,
-            "adapter": counts.adapter,
-            "layer_norm": counts.layer_norm,
-            "head": counts.head,
-            "backbone": counts.backbone,
-        },
+        "parameters": {"trained" if kind == "trainable" else kind: count for kind, count in counts.items()},
         "weights": {"file": files.WEIGHTS_FILE, "sha256": sha256},
     }
 

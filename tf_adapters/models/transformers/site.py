@@ -81,7 +81,8 @@ class Switch(AutoTrackable):
 
 
 class Site(SharedSite):
-    """Mixin for a place in a block where adapters, or layers of other methods, stand."""
+    """Mixin for a place in a block where adapters, or layers of other methods, stand; `shape` is `(inputs, outputs)` of
+    what they change here."""
 
     ops = ops
 
@@ -118,11 +119,6 @@ class Site(SharedSite):
         here = self.switch.active_slot.read_value() == tf.constant(list(self.switch.slots.values()))
         index = tf.reduce_sum(tf.cast(here, tf.int32) * tf.range(1, len(branches)))
         return tf.switch_case(index, [lambda: tf.identity(branches[0]()), *branches[1:]])
-
-    @property
-    def shape(self):
-        """`(inputs, outputs)` of what the method changes here."""
-        raise NotImplementedError
 
     def guarded(self, values):
         """A LayerNorm's gamma or outputs, of which the lowest site makes NaN where a graph cannot compute what acts."""
@@ -237,23 +233,12 @@ class DenseSite(Site, keras.layers.Layer):
 class AdaptedBlock(KeptInDirectories):
     """What injection asks of an encoder block that holds one site or two.
 
-    A family's block stands behind this mixin and adopts the layers of a built one.
-
-    Attributes:
-        sites: dict from `"attention"` and `"ffn"` to the block's `AdapterSite`s.
+    A family's block stands behind this mixin. Its class method `adopt` makes one that owns the layers of a built block,
+    and its property `sites` is a dict from `"attention"` and `"ffn"` to its `AdapterSite`s.
     """
 
     # Attributes of the original's attention that `adopt` replaces, and `remove_adapters` puts back.
     replaced_parts = ()
-
-    @classmethod
-    def adopt(cls, original):
-        """A block that owns the layers of the built block `original`."""
-        raise NotImplementedError
-
-    @property
-    def sites(self):
-        raise NotImplementedError
 
 
 class AdapterBlock(AdaptedBlock):
