@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
 from tf_adapters.adapterhub.lora import dense_layers, values
-from tf_adapters.adapterhub.weights import by_site, matched, not_imported, read_weights
+from tf_adapters.adapterhub.weights import by_site, check_kind, matched, not_imported, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
@@ -62,12 +62,8 @@ def read_head(model, state, directory, settings):
     if not weights:
         return {}, False, None
     head = _head_of(settings)
-    if head is not None and state.family.head_of(model) != head:
-        raise InputError(
-            f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with "
-            f"head={head!r}, or pass {{head}}.",
-            head=False,
-        )
+    if head is not None:
+        check_kind(model, state, head, directory)
     pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
     has_pooler, targets = any(name in pooler for name in weights), named_weights(state.head_variables(model))
     if has_pooler:
@@ -221,11 +217,8 @@ def _regex(function, name, pattern, *more, directory):
         with tf.device("CPU:0"):
             return function(name, pattern, *more).numpy()
     except (re.error, RecursionError, OverflowError, tf.errors.InvalidArgumentError, ValueError) as error:
+        reason = str(getattr(error, "message", error)).rpartition("error: ")[2].partition(" [Op")[0][:100]
         raise InputError(
             f"{directory}: {shown(pattern)} in adapter_config.json is no regular expression that is read here "
-            f"({_reason(error)}): name the dense layers in a list."
+            f"({reason}): name the dense layers in a list."
         ) from None
-
-
-def _reason(error):
-    return str(getattr(error, "message", error)).rpartition("error: ")[2].partition(" [Op")[0][:100]

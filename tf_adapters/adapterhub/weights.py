@@ -117,12 +117,7 @@ def read_head(model, state, directory, settings):
     if described is None:
         return {}, False, None
     weights, path = read_weights(directory, "head")
-    if state.family.head_of(model) != described.head:
-        raise InputError(
-            f"{directory} has a head for {described.head}, and this model is a {type(model).__name__}: load the "
-            f"encoder with head={described.head!r}, or pass {{head}}.",
-            head=False,
-        )
+    check_kind(model, state, described.head, directory)
     targets, has_pooler = named_weights(state.head_variables(model)), False
     if described.flexible is not None:
         names, has_pooler = _names_of_flexible(described, model, state, directory)
@@ -131,6 +126,16 @@ def read_head(model, state, directory, settings):
         targets |= named_weights(state.family.pooler(model).weights)
     named = described.head in ("classification", "token-classification") and described.label2id is not None
     return matched(weights, targets, path), has_pooler, described.labels if named else None
+
+
+def check_kind(model, state, head, directory):
+    """Raise InputError if a directory's head is of another kind than the model's."""
+    if state.family.head_of(model) != head:
+        raise InputError(
+            f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with "
+            f"head={head!r}, or pass {{head}}.",
+            head=False,
+        )
 
 
 def matched(weights, targets, path):

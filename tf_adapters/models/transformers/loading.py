@@ -211,23 +211,15 @@ def read_config(directory):
             raise InputError(
                 f"{path}: {name}={shown(values[name])} is not supported: give a plain encoder, without it."
             )
-    defaults = _defaults(family)
+    parameters = list(inspect.signature(family.config_class.__init__).parameters.values())[1:]
+    # The keys that are read, with their defaults.
+    named = {one.name: one.default for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}
+    other_names = {name: named[own] for name, own in family.config_class.attribute_map.items() if own in named}
+    defaults = {**named, **other_names, **family.config_keys}
     kept = {name: values[name] for name in defaults if name in values}
     for name, value in kept.items():
         _check(name, value, defaults[name], path)
     return family, family.config_class(**kept, **_labels(values.get("id2label")))
-
-
-def _defaults(family):
-    """The keys of a family's `config.json` that are read, with their defaults."""
-    parameters = list(inspect.signature(family.config_class.__init__).parameters.values())[1:]
-    found = {
-        parameter.name: parameter.default
-        for parameter in parameters
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    }
-    other_names = {name: found[own] for name, own in family.config_class.attribute_map.items() if own in found}
-    return {**found, **other_names, **family.config_keys}
 
 
 def _check(name, value, default, path):
@@ -241,18 +233,14 @@ def _check(name, value, default, path):
         right, must = is_int(value) and (-1 if default < 0 else 0) <= value <= _MOST, f"an integer from 0 to {_MOST}"
     elif isinstance(default, float):
         most = 1.0 if "drop" in name else float("inf")
-        right, must = (
-            is_real(value) and 0 <= value <= most,
-            "a number of at least 0" + (" and at most 1" if most == 1 else ""),
-        )
+        right = is_real(value) and 0 <= value <= most
+        must = "a number of at least 0" + (" and at most 1" if most == 1 else "")
     elif isinstance(default, str):
         right, must = isinstance(value, str), "a text"
     else:
         listed = isinstance(value, list) and all(isinstance(part, str) for part in value)
-        right, must = (
-            value is None or listed or isinstance(value, str) or is_real(value),
-            "a number, a text, a list of texts or null",
-        )
+        right = value is None or listed or isinstance(value, str) or is_real(value)
+        must = "a number, a text, a list of texts or null"
     if not right:
         raise InputError(f"{path}: {name}={shown(value)} must be {must}: restore the file.")
 
