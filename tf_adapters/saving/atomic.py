@@ -83,13 +83,11 @@ def remove_folder(path):
     try:
         os.rename(path, temporary)
     except OSError:
-        # A layer of a container's file system cannot rename.
-        try:
-            shutil.rmtree(path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be removed: {reason(error)}.") from None
-    else:
-        shutil.rmtree(temporary, ignore_errors=True)
+        temporary = path  # a layer of a container's file system cannot rename
+    try:
+        shutil.rmtree(temporary, ignore_errors=temporary != path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be removed: {reason(error)}.") from None
     remove_dead(path.parent)
 
 

@@ -26,13 +26,10 @@ HEAD_FOLDER = "head"
 
 
 class ResumeFile:
-    """Saves and restores every variable that a training step reads or changes.
+    """Saves and restores every variable that a training step reads or changes, a dict from a group's name to its list.
 
-    Args:
-        path: the file.
-        variables: dict from a group's name to its list of variables; the same lists, in the
-            same order, in the run that saves and in the one that restores.
-        writes: bool, whether this process is the one that writes; the others read their variables with it.
+    The lists are the same, in the same order, in the run that saves and in the one that restores. Of several processes
+    the one that `writes` does; the others read their variables with it.
     """
 
     def __init__(self, path, variables, *, writes=True):

@@ -11,7 +11,7 @@ from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_p
 from tf_adapters.activations import NAMES, one_name
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError, shown
-from tf_adapters.models.keras_hub.heads import HEADS, HeadModel
+from tf_adapters.models.keras_hub.heads import HEADS, HeadModel, rate_of
 from tf_adapters.models.keras_hub.site import AdapterEncoder
 
 BERT_EMBEDDINGS = {
@@ -54,8 +54,8 @@ def encoder_arguments(config):
 
 def head_arguments(config, backbone):
     """KerasHub's arguments of a head of classification beside its size, from the dict of a `config.json`."""
-    rates = [config.get(key) for key in ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")]
-    return {"dropout": next((rate for rate in rates if rate is not None), backbone.dropout)}
+    keys = ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")
+    return {"dropout": rate_of(config, keys, backbone.dropout)}
 
 
 def activation_named(config):
