@@ -187,7 +187,7 @@ MUTATIONS = [
      "what_acts:merged"),
     ("saving/directory.py", 'settings.get("pretrained_adapter")', "state.owner.pretrained", "lifecycle:went_on"),
     ("saving/directory.py", '    check_acts(state, "save_adapter")\n', "", "what_acts:neither"),
-    ("saving/directory.py", "np.ascontiguousarray(array.T) if transposed else array", "array", "directory"),
+    ("models/weight_files.py", "np.ascontiguousarray(array.T) if transposed else array", "array", "directory"),
     ("saving/settings.py", "if path.name == NEXT_WEIGHTS_FILE:", "if False:", "directory:kills"),
     ("saving/directory.py", "state.put(state.owner, variable, plain.get(id(variable), variable))", "pass",
      "directory:same_name state_machine:learned"),

@@ -2,12 +2,11 @@
 
 import re
 
-import numpy as np
-
 from tf_adapters.adapterhub.weights import by_key, by_site, name_of, not_imported, prefixes, read_weights
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.state import state_of
+from tf_adapters.models.weight_files import to_pytorch
 from tf_adapters.ranges import is_int
 
 # Names of first versions.
@@ -85,16 +84,15 @@ def _their_parts(layer, config):
     before = config.inner_norm == "before"
     arrays = {}
     for part, variable in layer.parts.items():
-        value = np.asarray(variable.numpy(), np.float32)
+        value = to_pytorch(variable, transposed=len(variable.shape) == 2)
         if part.startswith("norm."):
             which = {"norm.gamma": "weight", "norm.beta": "bias"}[part]
             arrays[f"adapter_norm_{config.inner_norm}.{which}"] = value
             if before:
                 arrays[f"adapter_down.0.{which}"] = value
         else:
-            arrays[_THEIRS[part].format(first=int(before))] = (
-                np.ascontiguousarray(value.T) if value.ndim == 2 else value.reshape(-1)
-            )
+            # A scalar has an axis there.
+            arrays[_THEIRS[part].format(first=int(before))] = value if value.ndim == 2 else value.reshape(-1)
     return arrays
 
 

@@ -10,6 +10,7 @@ from tf_adapters.adapterhub.weights import by_key, by_site, prefixes, read_weigh
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.state import state_of
+from tf_adapters.models.weight_files import to_pytorch
 from tf_adapters.paths import to_path
 
 # What only this value of can be expressed. Whether values are multiplied before they are summed or after makes no
@@ -77,11 +78,11 @@ def files(model, active, name):
     sites, arrays = config.sites(len(state.family.blocks(model))), {}
     for prefix, site in prefixes(model, f"adapter_fusion_layer.{name}.").items():
         if site in sites:
-            parts = {part: np.asarray(weight.numpy(), np.float32) for part, weight in layers[sites[site]].parts.items()}
+            parts = layers[sites[site]].parts
             for layer in ("query", "key", "value"):
-                arrays[f"{prefix}{layer}.weight"] = np.ascontiguousarray(parts[f"{layer}.kernel"].T)
-            arrays[f"{prefix}query.bias"] = parts["query.bias"]
-            arrays[f"{prefix}key.bias"] = np.zeros_like(parts["query.bias"])
+                arrays[f"{prefix}{layer}.weight"] = to_pytorch(parts[f"{layer}.kernel"], True)
+            arrays[f"{prefix}query.bias"] = to_pytorch(parts["query.bias"], False)
+            arrays[f"{prefix}key.bias"] = np.zeros_like(arrays[f"{prefix}query.bias"])
     settings = {
         **_FIXED, "dropout_prob": None, "regularization": config.value_regularization > 0, "value_before_softmax": True,
         "value_initialized": True,

@@ -2,15 +2,13 @@
 
 import re
 
-import numpy as np
-
 from tf_adapters.adapterhub.bottleneck import blocks_left, blocks_left_out
 from tf_adapters.adapterhub.weights import by_key, by_site, name_of, not_imported, read_weights
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
-from tf_adapters.models.weight_files import pytorch_name
+from tf_adapters.models.weight_files import pytorch_name, to_pytorch
 
 NO_IA3 = (
     "(IA)^3 in `adapters` 1.3.0 scales what comes out of the first feed-forward layer before its activation, and here "
@@ -86,8 +84,7 @@ def files(model, active, name):
     settings, arrays = config_for_hub(adapter.config, depth), {}
     for site, key in adapter.config.sites(depth).items():
         for theirs, part in _PARTS.items():
-            value = np.asarray(adapter.layers[key].parts[part].numpy(), np.float32)
-            arrays[f"{denses[site][0]}.loras.{name}.{theirs}"] = np.ascontiguousarray(value.T)
+            arrays[f"{denses[site][0]}.loras.{name}.{theirs}"] = to_pytorch(adapter.layers[key].parts[part], True)
     return [("", "adapter", {"config": settings, "name": name}, arrays)]
 
 

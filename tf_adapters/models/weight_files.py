@@ -319,6 +319,11 @@ def by_name(variables, name_of):
 
 
 def to_pytorch(variable, transposed):
-    """The weight's value as a float32 NumPy array in PyTorch's layout."""
-    value = np.asarray(variable.numpy(), dtype=np.float32)
-    return np.ascontiguousarray(value.T) if transposed else value
+    """The value of a variable of TensorFlow, as of `as_stored`."""
+    return as_stored(variable.numpy(), transposed)
+
+
+def as_stored(array, transposed):
+    """A weight as files have it: float32, matrices of the encoder and the head in PyTorch's layout."""
+    array = np.asarray(array, dtype=np.float32)
+    return np.ascontiguousarray(array.T) if transposed else array

@@ -6,8 +6,6 @@ import pathlib
 import shutil
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-import numpy as np
-
 from tf_adapters._types import Model, PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import finite
@@ -18,7 +16,7 @@ from tf_adapters.models.origin import check_not_cast
 from tf_adapters.models.state import SWITCHED, HeadShape, state_of
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.weight_files import read_tensors
+from tf_adapters.models.weight_files import as_stored, read_tensors
 from tf_adapters.paths import to_path
 from tf_adapters.saving import settings as files
 from tf_adapters.saving.atomic import only_writer, replacing, write_safetensors
@@ -260,7 +258,7 @@ def _collect(model, state):
     wanted = {id(variable) for variable in [*model.trainable_variables, *state.changed(model, owner)]}
     values = state.values_of(owner)
     return {
-        key: _stored(state.door.array(variable, values.get(id(variable))), transposed)
+        key: as_stored(state.door.array(variable, values.get(id(variable))), transposed)
         for key, (variable, transposed) in _targets(model, state, state.adapters.get(state.active)).items()
         if key.startswith(("layer", "head.")) or id(variable) in wanted
     }
@@ -276,12 +274,6 @@ def _targets(model, state, adapter):
         for name, (variable, transposed) in state.door.named_weights(model, variables).items():
             targets[f"{prefix}.{name.removeprefix(state.family.prefix(model) + '.')}"] = (variable, transposed)
     return targets
-
-
-def _stored(array, transposed):
-    """A weight as files have it: float32, matrices of the encoder and the head in PyTorch's layout."""
-    array = np.asarray(array, dtype=np.float32)
-    return np.ascontiguousarray(array.T) if transposed else array
 
 
 def _assign(model, state, arrays, head, directory):
