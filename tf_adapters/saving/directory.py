@@ -160,9 +160,8 @@ def load_adapter(
             f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), which "
             f"are not those of the model's other adapters ({', '.join(others)}): load it into a model of its own."
         )
-    if head:
-        if settings["head"]["pooler"] and state.family.reads_pooler(model):
-            state.train_pooler(model)
+    if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
+        state.train_pooler(model)
     if config is None:
         if fast not in (None, state.fast):
             raise InputError(
