@@ -47,13 +47,8 @@ class ResumeFile:
             write_safetensors(self.path, arrays, metadata={"info": json.dumps(info)})
 
     def restore(self):
-        """Assign the variables.
-
-        Returns: the `info` of the run that saved.
-
-        Raises:
-            InputError: there is no such file, it is damaged, or it belongs to a run with other variables.
-        """
+        """Assign the variables; the `info` of the run that saved. InputError as `read_info`, or if the file belongs to
+        a run with other variables."""
         from safetensors.numpy import load_file
 
         info = read_info(self.path)

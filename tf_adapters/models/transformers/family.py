@@ -217,14 +217,8 @@ def heads_of(prefix, **others):
     return heads | {head.replace("_", "-"): value for head, value in others.items()}
 
 
-def block_parameters(config):
-    """Parameters of a block of BERT's shape, and of one of its LayerNorms."""
-    size, inner = config.hidden_size, config.intermediate_size
-    return 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 4 * size, 2 * size
-
-
 def encoder_parameters(config, embeddings=None, *, depth=None, others=0):
-    """`Family.parameters` of an encoder of such blocks.
+    """`Family.parameters` of an encoder of blocks of BERT's shape.
 
     Args:
         embeddings: int, columns of all embeddings together, or None for those of words, positions and token types;
@@ -235,7 +229,8 @@ def encoder_parameters(config, embeddings=None, *, depth=None, others=0):
     if embeddings is None:
         embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     depth = config.num_hidden_layers if depth is None else depth
-    block, norm = block_parameters(config)
+    size, inner = config.hidden_size, config.intermediate_size
+    block, norm = 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 4 * size, 2 * size
     width = getattr(config, "embedding_size", config.hidden_size)
     return {
         "total": embeddings * width + 2 * width + depth * block + others,
