@@ -74,10 +74,10 @@ def tiny_config(**changes):
 
 def tiny_model(head="classification", *, seed=0, num_labels=2, **changes):
     """A built TFBertFor... model with random weights."""
-    from tf_adapters.models.transformers.bert import FAMILY
+    from tf_adapters.models.transformers.bert_like import BERT
 
     seed_initializers(seed)
-    model = FAMILY.heads[head](tiny_config(num_labels=num_labels, **changes))
+    model = BERT.heads[head](tiny_config(num_labels=num_labels, **changes))
     model.build_in_name_scope()
     return model
 

@@ -85,7 +85,7 @@ def write_family_checkpoint(model, directory, *, bare=False):
     from safetensors.numpy import save_file
 
     from tf_adapters.models.state import state_of
-    from tf_adapters.models.transformers.names import named_weights, to_pytorch
+    from tf_adapters.models.weight_files import named_weights, to_pytorch
 
     directory, prefix = pathlib.Path(directory), model.base_model_prefix + "."
     directory.mkdir(parents=True, exist_ok=True)

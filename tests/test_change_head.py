@@ -12,7 +12,7 @@ from tf_adapters import AdapterConfig, add_adapters, load_backbone, remove_adapt
 from tf_adapters._keras import keras
 from tf_adapters.models import change_head
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.names import named_weights
+from tf_adapters.models.weight_files import named_weights
 
 HEADS = {
     "token-classification": {"labels": ["A", "B", "C"]},

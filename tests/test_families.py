@@ -15,7 +15,7 @@ from tests.families import FAMILIES, family_inputs, family_model, write_family_c
 from tf_adapters import AdapterConfig, add_adapters, load_backbone, load_tokenizer, remove_adapters, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.bert import TFBertAdapterOutput, TFBertAdapterSelfOutput
+from tf_adapters.models.transformers.bert_like import BERT
 from tf_adapters.models.transformers.family import get_family
 
 _HEADS = [(family, head) for family in FAMILIES for head in get_family(family).heads]
@@ -87,7 +87,7 @@ def test_checkpoints_in_pytorchs_names_are_read_and_the_words_that_they_lack_are
 
 
 def test_sites_follow_transformers_call_signature_and_are_built_at_injection():
-    for ours, theirs in ((TFBertAdapterOutput, TFBertOutput), (TFBertAdapterSelfOutput, TFBertSelfOutput)):
+    for ours, theirs in zip(BERT.block_class.site_classes.values(), (TFBertSelfOutput, TFBertOutput)):
         assert list(inspect.signature(ours.call).parameters) == list(inspect.signature(theirs.call).parameters)
     model = add_adapters(tiny_model(), AdapterConfig(4))
     # Before any call: transformers' explicit build() methods do not reach new sub-layers.

@@ -22,7 +22,7 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.methods import DoraConfig
 from tf_adapters.models import backbone_digest
-from tf_adapters.models.transformers.bert import FAMILY, TFBertFastEncoder, TFBertFastLayer
+from tf_adapters.models.transformers.bert_like import BERT
 from tf_adapters.training.step import seed_dropout
 
 INPUTS = tiny_inputs(batch=4, length=12)
@@ -94,7 +94,7 @@ def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go()
     before, digest = model(INPUTS).logits.numpy(), backbone_digest(model)
     original = [model.bert.encoder, *model.bert.encoder.layer]
     parts = [block.attention.self_attention for block in original[1:]]
-    rates = [rate for *_, rate in FAMILY.dropout_layers(model)]
+    rates = [rate for *_, rate in BERT.dropout_layers(model)]
     # What is drawn is what plain blocks draw, and nothing else is.
     keras.utils.set_random_seed(7)
     add_adapters(model, CONFIG, fast=True)
@@ -103,11 +103,11 @@ def test_blocks_are_subclasses_of_transformers_own_and_go_when_the_adapters_go()
     add_adapters(other, CONFIG)
     one, two = ([w.numpy() for w in each.weights if w.name.startswith("adapters/")] for each in (model, other))
     assert all(map(np.array_equal, one, two)) and drawn == np.random.rand()
-    assert isinstance(model.bert.encoder, TFBertFastEncoder)
-    assert all(isinstance(block, TFBertFastLayer) for block in model.bert.encoder.layer)
+    assert isinstance(model.bert.encoder, BERT.fast_encoder_class)
+    assert all(isinstance(block, BERT.fast_block_class) for block in model.bert.encoder.layer)
     seed_dropout(model, 0, rate=0.0)
     remove_adapters(model)
-    assert [rate for *_, rate in FAMILY.dropout_layers(model)] == rates
+    assert [rate for *_, rate in BERT.dropout_layers(model)] == rates
     assert [model.bert.encoder, *model.bert.encoder.layer] == original
     assert [block.attention.self_attention for block in model.bert.encoder.layer] == parts
     assert np.array_equal(model(INPUTS).logits, before) and backbone_digest(model) == digest

@@ -26,9 +26,9 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.layers.ops import keras2
-from tf_adapters.training.optimizer import warmup_linear_decay
 from tf_adapters.training.run import Reporter, seconds_of_long_steps
 from tf_adapters.training.step import seed_dropout
+from tf_adapters.training.trained import warmup_linear_decay
 
 SETTINGS = dict(epochs=2, learning_rate=3e-3, batch_size=16, seed=3)
 

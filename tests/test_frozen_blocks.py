@@ -17,10 +17,9 @@ from tests.families import family_inputs, family_model
 from tf_adapters import AdapterConfig, InputError, add_adapters, fit, load_backbone, set_trainable
 from tf_adapters._keras import keras
 from tf_adapters.models import cast_frozen
-from tf_adapters.models.transformers.upper_blocks import UpperBlocks, lower_blocks
 from tf_adapters.text.batching import PackedExamples
 from tf_adapters.training import frozen_blocks
-from tf_adapters.training.frozen_blocks import StoredStates, frozen_depth
+from tf_adapters.training.frozen_blocks import StoredStates, UpperBlocks, frozen_depth, lower_blocks
 from tf_adapters.training.run import Reporter
 from tf_adapters.training.step import seed_dropout
 

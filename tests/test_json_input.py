@@ -20,7 +20,7 @@ from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.files import read_chunks
 from tf_adapters.tasks.spans import QUESTIONS
 from tf_adapters.text import ByteLevelBpe, WordPiece
-from tf_adapters.training.cluster import read_cluster
+from tf_adapters.training.settings import read_cluster
 
 
 def refusal(read, *arguments):

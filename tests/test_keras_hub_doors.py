@@ -41,7 +41,7 @@ def test_each_door_has_what_the_text_of_doors_says_and_nothing_else_is_asked_of_
     needs_first()
     entries = re.findall(r"^    (\S.*?)(?:  .*)?$", models.door.__doc__, re.MULTILINE)
     described = dict(re.findall(r"(\w+)(\([^)]*\))?", ", ".join(entries)))
-    for one in map(models.door.door_called, models.loading.DOORS):
+    for one in map(models.door.door_called, models.door.DOORS):
         for name, signature in described.items():
             found = getattr(one, name)
             assert not signature or str(inspect.signature(found)) == signature, (one.NAME, name)

@@ -32,9 +32,8 @@ from tf_adapters.models.keras_hub.site import RandomDrop
 from tf_adapters.models.state import state_of
 from tf_adapters.text.loading import load_tokenizer
 from tf_adapters.training import step_keras3
-from tf_adapters.training.on_keras3 import _seed_dropout
-from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
-from tf_adapters.training.step_keras3 import GradientCheckpointing, Mixout, TrainingStep
+from tf_adapters.training.step_keras3 import GradientCheckpointing, Mixout, TrainingStep, _seed_dropout
+from tf_adapters.training.trained import make_optimizer, warmup_linear_decay
 
 # Of Keras, about data that are shuffled already.
 pytestmark = pytest.mark.filterwarnings("error:`shuffle=True` was passed:UserWarning")

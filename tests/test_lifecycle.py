@@ -243,7 +243,7 @@ def test_what_training_went_on_from_goes_with_the_adapter(checkpoint, tmp_path):
     # A directory of an older version brings none.
     (fourth / "tf_adapters.json").write_text(json.dumps(settings))
     load_adapter(model, fourth)
-    assert state_of(model).pretrained_adapter is None
+    assert state_of(model).owner.pretrained is None
 
 
 def test_values_that_are_none_are_refused_and_change_nothing(pair, tmp_path):

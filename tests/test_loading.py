@@ -20,11 +20,10 @@ from tests.families import FAMILIES
 from tf_adapters import InputError, add_adapters, load_backbone, remove_adapters, set_trainable
 from tf_adapters.models import backbone_digest
 from tf_adapters.models.transformers import loading
-from tf_adapters.models.transformers.config_file import read_config
 from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.heads import TwoLayerHead
-from tf_adapters.models.transformers.names import named_weights
-from tf_adapters.models.weight_files import open_weights, read_tensors
+from tf_adapters.models.transformers.loading import read_config
+from tf_adapters.models.weight_files import named_weights, open_weights, read_tensors
 
 
 def pytorch_values(model):

@@ -26,7 +26,7 @@ from tf_adapters import (
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.methods import DoraConfig, FusionConfig, IA3Config, config_from_dict
 from tf_adapters.models import backbone_digest, cast_frozen
-from tf_adapters.models.merging import merged
+from tf_adapters.models.injection import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.saving import fuse_adapters
 from tf_adapters.serving.export import _stored_as

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tests.conftest import tiny_model
 from tf_adapters import AdapterConfig, add_adapters, set_trainable
 from tf_adapters.layers.ops import keras2
-from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
+from tf_adapters.training.trained import make_optimizer, warmup_linear_decay
 
 
 def stepped(gradients, **settings):

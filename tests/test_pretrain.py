@@ -32,7 +32,7 @@ from tf_adapters.errors import DivergedError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, masked_words
 from tf_adapters.layers.ops import keras2
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.names import named_weights, to_pytorch
+from tf_adapters.models.weight_files import named_weights, to_pytorch
 from tf_adapters.saving import load_pretrained_adapter
 from tf_adapters.tasks import texts_from_files, without_labels
 from tf_adapters.tasks.metrics import METRICS

@@ -34,7 +34,7 @@ from tf_adapters import (
 from tf_adapters._keras import keras
 from tf_adapters.methods import FusionConfig
 from tf_adapters.models import backbone_digest, cast_frozen, change_head, freeze
-from tf_adapters.models.merging import merged
+from tf_adapters.models.injection import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.saving import fuse_adapters
 

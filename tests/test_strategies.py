@@ -21,7 +21,7 @@ from tests.runs import content
 from tests.strategy_runs import make_task
 from tf_adapters import AdapterConfig, InputError, add_adapters, fit, set_trainable
 from tf_adapters.text import WordPiece
-from tf_adapters.training.cluster import read_cluster
+from tf_adapters.training.settings import read_cluster
 from tf_adapters.training.strategies import Workers, make_strategy
 
 ROOT = pathlib.Path(__file__).parents[1]

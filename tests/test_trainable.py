@@ -14,7 +14,7 @@ from tf_adapters import AdapterConfig, add_adapters, get_recipe, parameter_count
 from tf_adapters._keras import keras
 from tf_adapters.models import freeze
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.bert import FAMILY
+from tf_adapters.models.transformers.bert_like import BERT
 from tf_adapters.models.transformers.heads import use_two_layer_head
 from tf_adapters.recipes import PRETRAINING, RECIPES
 
@@ -153,7 +153,7 @@ def test_unknown_modes_and_missing_adapters_are_named(plain):
 
 def test_counts_on_bert_base_equal_the_papers():
     """By the formulas that tests/test_table.py and tests/test_families.py hold against models."""
-    sizes = FAMILY.parameters(transformers.BertConfig())
+    sizes = BERT.parameters(transformers.BertConfig())
     assert (sizes["total"], sizes["layer_norm"]["all"]) == (109_482_240, 38_400)
     assert sizes["layer_norm"]["encoder"] == 36_864
     papers = {"report-per-layer": 1_189_632, "report-unshared": 3_006_720, "report-3-shared": 396_544}

@@ -20,7 +20,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters.adapterhub import export_adapter
-from tf_adapters.models.merging import merged
+from tf_adapters.models.injection import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.training.fit import _checked_state
 from tf_adapters.training.run import Run

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tests.conftest import tiny_inputs
+from tf_adapters.models.origin import is_cast
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import is_cast
 
 
 def outputs(model, inputs=None):

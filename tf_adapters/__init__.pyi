@@ -3,12 +3,12 @@ from tf_adapters._installation import __version__ as __version__
 from tf_adapters.errors import InputError as InputError
 from tf_adapters.methods.bottleneck import AdapterConfig as AdapterConfig
 from tf_adapters.methods.lora import LoraConfig as LoraConfig
+from tf_adapters.models.door import load_backbone as load_backbone
 from tf_adapters.models.injection import add_adapters as add_adapters
 from tf_adapters.models.injection import disable_adapters as disable_adapters
+from tf_adapters.models.injection import merge_adapter as merge_adapter
 from tf_adapters.models.injection import remove_adapters as remove_adapters
 from tf_adapters.models.injection import set_active as set_active
-from tf_adapters.models.loading import load_backbone as load_backbone
-from tf_adapters.models.merging import merge_adapter as merge_adapter
 from tf_adapters.models.trainable import parameter_counts as parameter_counts
 from tf_adapters.models.trainable import set_trainable as set_trainable
 from tf_adapters.pipeline import evaluate as evaluate

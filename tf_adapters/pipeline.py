@@ -11,8 +11,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NAMED
 from tf_adapters.kinds.scoring import Scorer
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import cast_frozen
-from tf_adapters.models.trainable import freeze
+from tf_adapters.models.trainable import cast_frozen, freeze
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.directory import kind_of_model, load_trained
 from tf_adapters.saving.hub import find_adapter

@@ -2,27 +2,18 @@
 
 import re
 
-import numpy as np
-
-from tf_adapters.adapterhub.weights import by_key, by_site, name_of, read_weights
-from tf_adapters.errors import InputError, shown
+from tf_adapters.adapterhub.weights import by_key, by_site, name_of, not_imported, prefixes, read_weights
+from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.state import state_of
+from tf_adapters.models.weight_files import to_pytorch
 from tf_adapters.ranges import is_int
 
 # Names of first versions.
-_RENAMED = (
-    (re.compile(r"\.attention_(text_task|text_lang)_adapters\."), ".adapters."),
-    (re.compile(r"\.layer_(text_task|text_lang)_adapters\."), ".adapters."),
-)
-_PARTS = {
-    "adapter_down.0.weight": "down.kernel", "adapter_down.0.bias": "down.bias", "adapter_up.weight": "up.kernel",
-    "adapter_up.bias": "up.bias",
-}  # fmt: skip
+_RENAMED = re.compile(r"\.(attention|layer)_(text_task|text_lang)_adapters\.")
 _THEIRS = {
     "down.kernel": "adapter_down.{first}.weight", "down.bias": "adapter_down.{first}.bias",
-    "up.kernel": "adapter_up.weight",
-    "up.bias": "adapter_up.bias", "learned.scaling": "scaling",
+    "up.kernel": "adapter_up.weight", "up.bias": "adapter_up.bias", "learned.scaling": "scaling",
 }  # fmt: skip
 
 
@@ -31,7 +22,7 @@ def read(model, directory, settings):
     state = state_of(model)
     weights, path = read_weights(directory, "adapter")
     name, depth, hidden = name_of(settings, weights, path), len(state.family.blocks(model)), model.config.hidden_size
-    found = by_site(model, _modern(weights), _prefixes(model, f"adapters.{name}."), path)
+    found = by_site(model, _modern(weights), prefixes(model, f"adapters.{name}."), path)
     found = {site: _our_parts(parts, path) for site, parts in found.items()}
     sizes = {parts["down.bias"].size for parts in found.values() if "down.bias" in parts}
     if len(sizes) != 1:
@@ -54,60 +45,34 @@ def files(model, active, name):
 
 
 def described(model, config, layers, name):
-    """The description and the arrays of adapters.
-
-    Args:
-        config: AdapterConfig.
-        layers: dict from the config's keys to AdapterLayers.
-        name: str, what it is called there.
-    """
+    """The description and the arrays of adapters; `layers` by the config's keys, `name` is what it is called there."""
     family = state_of(model).family
     depth = len(family.blocks(model))
     settings = config_for_hub(config, model.config.hidden_size, depth)
     check_placement(config, family)
     sites, arrays = config.sites(depth), {}
-    for prefix, site in _prefixes(model, f"adapters.{name}.").items():
+    for prefix, site in prefixes(model, f"adapters.{name}.").items():
         if site in sites:
             arrays |= {prefix + part: value for part, value in _their_parts(layers[sites[site]], config).items()}
     return {"config": settings, "name": name}, arrays
 
 
-def _prefixes(model, rest):
-    family = state_of(model).family
-    return {
-        f"{family.adapterhub_site(model, block, place)}.{rest}": (block, place)
-        for block in range(len(family.blocks(model)))
-        for place in ("attention", "ffn")
-    }
-
-
 def _modern(weights):
     """Weights under the names of today, without the invertible adapters that first versions save beside every task."""
-    renamed = {}
-    for key, value in weights.items():
-        for pattern, replacement in _RENAMED:
-            key = pattern.sub(replacement, key)
-        if "invertible" not in key:
-            renamed[key] = value
-    return renamed
+    return {_RENAMED.sub(".adapters.", key): value for key, value in weights.items() if "invertible" not in key}
 
 
 def _our_parts(parts, path):
     # A LayerNorm before the projection is there twice, and the projection is the second of the two.
-    if "adapter_norm_before.weight" in parts:
-        parts = {
-            {"adapter_down.1.weight": "adapter_down.0.weight", "adapter_down.1.bias": "adapter_down.0.bias"}.get(
-                name, name
-            ): value
-            for name, value in parts.items()
-            if not name.startswith("adapter_down.0.")
-        }
-    ours = {}
+    first, ours = int("adapter_norm_before.weight" in parts), {}
+    known = {theirs.format(first=first): part for part, theirs in _THEIRS.items()}
     for name, value in parts.items():
-        if name in _PARTS:
-            ours[_PARTS[name]] = value.T if value.ndim == 2 else value
-        elif name == "scaling":
+        if name == "scaling":
             ours["learned.scaling"] = value.reshape(()) if value.size == 1 else value
+        elif name in known:
+            ours[known[name]] = value.T if value.ndim == 2 else value
+        elif first and name.startswith("adapter_down.0."):
+            continue
         elif match := re.fullmatch(r"adapter_norm_(?:before|after)\.(weight|bias)", name):
             ours[{"weight": "norm.gamma", "bias": "norm.beta"}[match[1]]] = value
         else:
@@ -119,16 +84,15 @@ def _their_parts(layer, config):
     before = config.inner_norm == "before"
     arrays = {}
     for part, variable in layer.parts.items():
-        value = np.asarray(variable.numpy(), np.float32)
+        value = to_pytorch(variable, transposed=len(variable.shape) == 2)
         if part.startswith("norm."):
             which = {"norm.gamma": "weight", "norm.beta": "bias"}[part]
             arrays[f"adapter_norm_{config.inner_norm}.{which}"] = value
             if before:
                 arrays[f"adapter_down.0.{which}"] = value
         else:
-            arrays[_THEIRS[part].format(first=int(before))] = (
-                np.ascontiguousarray(value.T) if value.ndim == 2 else value.reshape(-1)
-            )
+            # A scalar has an axis there.
+            arrays[_THEIRS[part].format(first=int(before))] = value if value.ndim == 2 else value.reshape(-1)
     return arrays
 
 
@@ -139,8 +103,7 @@ _SAME = ("relu", "tanh", "sigmoid", "elu", "selu", "linear")
 # What only this value of can be expressed, and what it says where it is left out.
 _FIXED = {
     "cross_adapter": False, "phm_layer": False, "use_gating": False, "stochastic_depth": 0.0,
-    "adapter_residual_before_ln": False,
-    "original_ln_after": True,
+    "adapter_residual_before_ln": False, "original_ln_after": True,
 }  # fmt: skip
 _DEFAULTS = {
     **_FIXED, "mh_adapter": False, "output_adapter": True, "is_parallel": False, "ln_before": False, "ln_after": False,
@@ -151,22 +114,15 @@ _SWITCHES = ("mh_adapter", "output_adapter", "is_parallel", "ln_before", "ln_aft
 
 
 def config_from_hub(settings, bottleneck_size, depth, directory):
-    """The `AdapterConfig` of an `adapter_config.json`.
+    """The `AdapterConfig` of an `adapter_config.json`; InputError for what AdapterConfig cannot say.
 
-    Args:
-        settings: dict, the file's content.
-        bottleneck_size: int, as the weights have it: reduction factors of old files do not say it exactly.
-        depth: int, blocks of the encoder.
-        directory: for messages.
-
-    Raises:
-        InputError: it says something that AdapterConfig cannot.
+    `bottleneck_size` is as the weights have it: reduction factors of old files do not say it exactly.
     """
     theirs = {**_DEFAULTS, **(settings.get("config") or {})}
     versioned = "version" in settings
 
     def refuse(name, why):
-        raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: {why}.")
+        raise not_imported(directory, name, theirs[name], why)
 
     for name in _SWITCHES:
         if not isinstance(theirs[name], bool):
@@ -194,13 +150,10 @@ def config_from_hub(settings, bottleneck_size, depth, directory):
     known = _ACTIVATIONS if versioned else _ACTIVATIONS_BEFORE_VERSIONS
     if name not in known and name not in _SAME:
         refuse("non_linearity", f"use one of {', '.join((*known, *_SAME))}")
+    placement = "both" if theirs["mh_adapter"] and theirs["output_adapter"] else "ffn"
     return AdapterConfig(
         bottleneck_size=bottleneck_size,
-        placement="both"
-        if theirs["mh_adapter"] and theirs["output_adapter"]
-        else "attention"
-        if theirs["mh_adapter"]
-        else "ffn",
+        placement=placement if theirs["output_adapter"] else "attention",
         blocks=blocks_left(theirs["leave_out"], depth, directory),
         activation=known.get(name, name),
         dropout=theirs["dropout"],
@@ -225,31 +178,24 @@ def config_for_hub(config, hidden_size, depth):
     if activation is None and config.activation not in _SAME:
         refuse("activation", f"use one of {', '.join(('gelu', 'gelu_tanh', 'swish', *_SAME))}")
     return {
-        "adapter_residual_before_ln": False, "cross_adapter": False, "dropout": config.dropout,
-        "factorized_phm_W": True,
-        "factorized_phm_rule": False, "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert",
-        "init_weights_seed": None,
+        **_FIXED, "dropout": config.dropout, "factorized_phm_W": True, "factorized_phm_rule": False,
+        "hypercomplex_nonlinearity": "glorot-uniform", "init_weights": "bert", "init_weights_seed": None,
         "inv_adapter": None, "inv_adapter_reduction_factor": None, "is_parallel": config.insertion == "parallel",
-        "learn_phm": True,
-        "leave_out": blocks_left_out(config.blocks, depth), "ln_after": config.inner_norm == "after",
-        "ln_before": config.inner_norm == "before", "mh_adapter": config.placement in ("both", "attention"),
-        "non_linearity": activation or config.activation, "original_ln_after": True,
+        "learn_phm": True, "leave_out": blocks_left_out(config.blocks, depth),
+        "ln_after": config.inner_norm == "after", "ln_before": config.inner_norm == "before",
+        "mh_adapter": config.placement in ("both", "attention"), "non_linearity": activation or config.activation,
         "original_ln_before": config.insertion == "after-norm", "output_adapter": config.placement in ("both", "ffn"),
-        "phm_bias": True,
-        "phm_c_init": "normal", "phm_dim": 4, "phm_init_range": 0.0001, "phm_layer": False, "phm_rank": 1,
+        "phm_bias": True, "phm_c_init": "normal", "phm_dim": 4, "phm_init_range": 0.0001, "phm_rank": 1,
         # int(hidden / factor) must be the size: hidden / size itself falls below it for two sizes of five.
         "reduction_factor": hidden_size / (config.bottleneck_size + 0.5), "residual_before_ln": True,
-        "scaling": config.scaling,
-        "shared_W_phm": False, "shared_phm_rule": True, "stochastic_depth": 0.0, "use_gating": False,
+        "scaling": config.scaling, "shared_W_phm": False, "shared_phm_rule": True,
     }  # fmt: skip
 
 
 def blocks_left(leave_out, depth, directory):
     """The `blocks` of a configuration here, for a `leave_out` there."""
     if leave_out is not None and not (isinstance(leave_out, list) and all(map(is_int, leave_out))):
-        raise InputError(
-            f"{directory}: leave_out={shown(leave_out)} cannot be imported: it must be a list of numbers of blocks."
-        )
+        raise not_imported(directory, "leave_out", leave_out, "it must be a list of numbers of blocks")
     return tuple(block for block in range(depth) if block not in leave_out) if leave_out else None
 
 

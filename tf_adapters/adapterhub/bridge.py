@@ -2,16 +2,9 @@
 
 import json
 
-from tf_adapters.adapterhub import bottleneck, fusion, lora, peft
-from tf_adapters.adapterhub.description import (
-    DESCRIPTIONS,
-    FILES,
-    HEAD_DESCRIPTION,
-    find_directory,
-    read_description,
-    read_head_description,
-)
-from tf_adapters.adapterhub.weights import head_files, read_head, read_weights
+from tf_adapters.adapterhub import bottleneck, description, fusion, lora, peft
+from tf_adapters.adapterhub.description import DESCRIPTIONS, FILES, find_directory, read_description
+from tf_adapters.adapterhub.weights import head_files, read_head
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.door import only_first_door
 from tf_adapters.models.injection import add_adapters, check_acts
@@ -50,7 +43,13 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
         raise InputError(
             f"{{adapters}} are what a fusion is of, and {directory} holds none: leave it out.", adapters=adapters
         )
-    _check_encoder(model, method, settings, directory)
+    if method != "peft" and not state.family.on_adapterhub:
+        raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
+    for key, ours in (("hidden_size", model.config.hidden_size), ("model_type", model.config.model_type)):
+        if key in settings and settings[key] != ours:
+            raise InputError(
+                f"{directory} is for an encoder with {key}={shown(settings[key])}, and this model has {key}={ours!r}."
+            )
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name
     if state.changed(model):
@@ -87,38 +86,17 @@ def describe_head(directory):
     return _reader(method, settings, directory)[2](directory, settings)
 
 
-def _check_encoder(model, method, settings, directory):
-    family = state_of(model).family
-    if method != "peft" and not family.on_adapterhub:
-        raise InputError(f"AdapterHub has no adapters for {family.model_type}.")
-    for key, ours in (("hidden_size", model.config.hidden_size), ("model_type", model.config.model_type)):
-        if key in settings and settings[key] != ours:
-            raise InputError(
-                f"{directory} is for an encoder with {key}={shown(settings[key])}, and this model has {key}={ours!r}."
-            )
-
-
 def _reader(method, settings, directory):
     if method not in _READERS or (method == "peft") != ("peft_type" in settings):
         raise InputError(f"{directory} has the architecture {shown(method)}: {', '.join(_READERS)} can be imported.")
     return _READERS[method]
 
 
-def _head(model, state, directory, settings):
-    if not (directory / HEAD_DESCRIPTION).is_file():
-        return {}, False, None
-    return read_head(model, state, directory, *read_weights(directory, "head"))
-
-
-def _describe_head(directory, settings):
-    return read_head_description(directory) if (directory / HEAD_DESCRIPTION).is_file() else None
-
-
 # What a directory holds -> the functions that read it, its head, and what the head is.
 _READERS = {
-    "bottleneck": (bottleneck.read, _head, _describe_head),
-    "lora": (lora.read, _head, _describe_head),
-    "fusion": (fusion.read, _head, _describe_head),
+    "bottleneck": (bottleneck.read, read_head, description.describe_head),
+    "lora": (lora.read, read_head, description.describe_head),
+    "fusion": (fusion.read, read_head, description.describe_head),
     "peft": (peft.read, peft.read_head, peft.describe_head),
 }
 
@@ -166,11 +144,14 @@ def export_adapter(model, directory, *, name=None, head=True):
         why = _WITHOUT_LIKE.get(method, "it has none of the kind")
         raise InputError(f"An adapter of the method {method!r} cannot be exported to AdapterHub: {why}.")
     written = _WRITERS[method](model, state.active, name)
-    _check_layer_norms(model, state)
+    if state.changed(model, state.owner):
+        raise InputError(
+            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not "
+            "hold: train with train_layer_norm='none' to export it."
+        )
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),
-        "model_name": state.source or "",
-        "model_type": model.config.model_type, "version": _VERSION,
+        "model_name": state.source or "", "model_type": model.config.model_type, "version": _VERSION,
     }  # fmt: skip
     described_head = head_files(model, state, written[0][2]["name"]) if head else None
     for folder, kind, described, arrays in written:
@@ -185,11 +166,3 @@ def export_adapter(model, directory, *, name=None, head=True):
 
 def _write_json(path, content):
     write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
-
-
-def _check_layer_norms(model, state):
-    if state.changed(model, state.owner):
-        raise InputError(
-            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not "
-            "hold: train with train_layer_norm='none' to export it."
-        )

@@ -33,9 +33,6 @@ HEAD_TYPES = {
 def read_description(directory):
     """What a directory of `adapters` or PEFT holds.
 
-    Args:
-        directory: path.
-
     Returns: `"bottleneck"`, `"peft"`, `"fusion"` or another architecture of `adapters` by its name, and the content of
     the description.
 
@@ -94,6 +91,11 @@ class HeadDescription:
         return 2 if self.flexible.get("layers") == (2 if self.flexible.get("use_pooler") else 3) else 1
 
 
+def describe_head(directory, settings):
+    """As of `bridge.describe_head`."""
+    return read_head_description(directory) if (directory / HEAD_DESCRIPTION).is_file() else None
+
+
 def read_head_description(directory):
     """The `HeadDescription` of a directory's `head_config.json`; InputError if it is damaged, or of a head that is not
     known here."""
@@ -117,16 +119,8 @@ _NAMES = (*DESCRIPTIONS.values(), HEAD_DESCRIPTION, *(name for names in FILES.va
 
 
 def find_directory(source):
-    """The folder of a directory of `adapters`, of PEFT or of this package: the one here, or a repository on the hub.
-
-    Args:
-        source: path, or `owner/name` or `owner/name@revision` on the HuggingFace hub. What is here by that name wins.
-
-    Returns: a `pathlib.Path`. A fusion's holds the folders of its adapters.
-
-    Raises:
-        InputError: as `find_adapter`; the source is an id of AdapterHub's own index.
-    """
+    """The folder of a directory of `adapters`, of PEFT or of this package, as of `find_adapter`; a fusion's holds the
+    folders of its adapters. InputError too for an id of AdapterHub's own index."""
     path = to_path(source)
     # AdapterHub's index was archived in July 2024; its adapters are repositories of huggingface.co.
     if re.fullmatch(r"[\w.-]+@[\w.-]+|[\w.-]+/[\w.-]+@ukp", os.fspath(source)) and not path.exists():

@@ -6,21 +6,18 @@ import numpy as np
 
 from tf_adapters.adapterhub import bottleneck
 from tf_adapters.adapterhub.description import read_description
-from tf_adapters.adapterhub.weights import by_key, by_site, read_weights
+from tf_adapters.adapterhub.weights import by_key, by_site, prefixes, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.state import state_of
+from tf_adapters.models.weight_files import to_pytorch
 from tf_adapters.paths import to_path
 
 # What only this value of can be expressed. Whether values are multiplied before they are summed or after makes no
 # difference.
 _FIXED = {
-    "query": True,
-    "key": True,
-    "value": True,
-    "query_before_ln": False,
-    "residual_before": False,
-    "temperature": False,
+    **dict.fromkeys(("query", "key", "value"), True),
+    **dict.fromkeys(("query_before_ln", "residual_before", "temperature"), False),
 }
 # The factor on the distance of values from the identity, which their training adds or leaves out.
 _REGULARIZATION = 0.01
@@ -56,16 +53,13 @@ def read(model, directory, settings, adapters=None):
     weights, path = read_weights(directory, "fusion")
     # The library saves what only begins with the name too: of "a,b,c" beside "a,b".
     others = re.compile(rf"\.adapter_fusion_layer\.{re.escape(name)}[^.]")
-    found = by_site(
-        model, {key: value for key, value in weights.items() if not others.search(key)}, _prefixes(model, name), path
-    )
+    weights = {key: value for key, value in weights.items() if not others.search(key)}
+    found = by_site(model, weights, prefixes(model, f"adapter_fusion_layer.{name}."), path)
     depth, size = len(state_of(model).family.blocks(model)), model.config.hidden_size
     # There is one in blocks without adapters too, where nothing is fused.
     ours = {site: _our_parts(found.get(site, {}), path) for site in config.sites(depth)}
-    shapes = {f"{layer}.kernel": (size, size) for layer in ("query", "key", "value")} | {
-        "query.bias": (size,),
-        "key.bias": (size,),
-    }
+    shapes = {f"{layer}.kernel": (size, size) for layer in ("query", "key", "value")}
+    shapes |= {"query.bias": (size,), "key.bias": (size,)}
     values = by_key(config, ours, lambda site: shapes, depth, path)
     for key, parts in values.items():
         for adapter, layers in saved.items():
@@ -82,13 +76,13 @@ def files(model, active, name):
     _check_names(names, f"adapters={names!r}")
     _check_meaning(config)
     sites, arrays = config.sites(len(state.family.blocks(model))), {}
-    for prefix, site in _prefixes(model, name).items():
+    for prefix, site in prefixes(model, f"adapter_fusion_layer.{name}.").items():
         if site in sites:
-            parts = {part: np.asarray(weight.numpy(), np.float32) for part, weight in layers[sites[site]].parts.items()}
+            parts = layers[sites[site]].parts
             for layer in ("query", "key", "value"):
-                arrays[f"{prefix}{layer}.weight"] = np.ascontiguousarray(parts[f"{layer}.kernel"].T)
-            arrays[f"{prefix}query.bias"] = parts["query.bias"]
-            arrays[f"{prefix}key.bias"] = np.zeros_like(parts["query.bias"])
+                arrays[f"{prefix}{layer}.weight"] = to_pytorch(parts[f"{layer}.kernel"], True)
+            arrays[f"{prefix}query.bias"] = to_pytorch(parts["query.bias"], False)
+            arrays[f"{prefix}key.bias"] = np.zeros_like(arrays[f"{prefix}query.bias"])
     settings = {
         **_FIXED, "dropout_prob": None, "regularization": config.value_regularization > 0, "value_before_softmax": True,
         "value_initialized": True,
@@ -119,26 +113,14 @@ def _check_names(names, what):
 
 def _check_meaning(config):
     """Raise InputError where `adapters` fuses to something else."""
-    for name, adapter in config.adapters.items():
-        if adapter.insertion == "parallel":
-            raise InputError(
-                f"The adapter {name!r} has insertion='parallel': `adapters` 1.3.0 adds the sub-layer's input twice "
-                "where such are fused."
-            )
-        if adapter.inner_norm == "after":
-            raise InputError(
-                f"The adapter {name!r} has inner_norm='after': `adapters` 1.3.0 fuses without that LayerNorm, which "
-                "acts here."
-            )
-
-
-def _prefixes(model, name):
-    family = state_of(model).family
-    return {
-        f"{family.adapterhub_site(model, block, place)}.adapter_fusion_layer.{name}.": (block, place)
-        for block in range(len(family.blocks(model)))
-        for place in ("attention", "ffn")
+    others = {
+        ("insertion", "parallel"): "adds the sub-layer's input twice where such are fused",
+        ("inner_norm", "after"): "fuses without that LayerNorm, which acts here",
     }
+    for name, adapter in config.adapters.items():
+        for (setting, value), does in others.items():
+            if getattr(adapter, setting) == value:
+                raise InputError(f"The adapter {name!r} has {setting}={value!r}: `adapters` 1.3.0 {does}.")
 
 
 def _our_parts(parts, path):

@@ -2,15 +2,13 @@
 
 import re
 
-import numpy as np
-
 from tf_adapters.adapterhub.bottleneck import blocks_left, blocks_left_out
-from tf_adapters.adapterhub.weights import by_key, by_site, name_of, read_weights
+from tf_adapters.adapterhub.weights import by_key, by_site, name_of, not_imported, read_weights
 from tf_adapters.config import DENSE_PLACES
-from tf_adapters.errors import InputError, shown
+from tf_adapters.errors import InputError
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.names import pytorch_name
+from tf_adapters.models.weight_files import pytorch_name, to_pytorch
 
 NO_IA3 = (
     "(IA)^3 in `adapters` 1.3.0 scales what comes out of the first feed-forward layer before its activation, and here "
@@ -47,12 +45,9 @@ def values(config, found, names, denses, depth, path):
     """Matrices that were found, by the keys of the config's layers.
 
     Args:
-        config: LoraConfig.
         found: dict from place to dict of arrays in PyTorch's layout.
         names: dict from what the two matrices are called there to our parts.
         denses: what `dense_layers` says.
-        depth: int, blocks of the encoder.
-        path: of the file, for messages.
     """
     ours = {}
     for site, parts in found.items():
@@ -89,39 +84,26 @@ def files(model, active, name):
     settings, arrays = config_for_hub(adapter.config, depth), {}
     for site, key in adapter.config.sites(depth).items():
         for theirs, part in _PARTS.items():
-            value = np.asarray(adapter.layers[key].parts[part].numpy(), np.float32)
-            arrays[f"{denses[site][0]}.loras.{name}.{theirs}"] = np.ascontiguousarray(value.T)
+            arrays[f"{denses[site][0]}.loras.{name}.{theirs}"] = to_pytorch(adapter.layers[key].parts[part], True)
     return [("", "adapter", {"config": settings, "name": name}, arrays)]
 
 
 def config_from_hub(settings, depth, directory):
-    """The `LoraConfig` of an `adapter_config.json`.
-
-    Args:
-        settings: dict, the file's content.
-        depth: int, blocks of the encoder.
-        directory: for messages.
-
-    Raises:
-        InputError: it says something that LoraConfig cannot.
-    """
+    """The `LoraConfig` of an `adapter_config.json`; InputError for what LoraConfig cannot say."""
     theirs = {**_DEFAULTS, **settings["config"]}
     for name, (value, why) in _FIXED.items():
         if theirs[name] != value:
-            raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: {why}.")
+            raise not_imported(directory, name, theirs[name], why)
     for name in ("selfattn_lora", "intermediate_lora", "output_lora"):
         if not isinstance(theirs[name], bool):
-            raise InputError(f"{directory}: {name}={shown(theirs[name])} cannot be imported: it must be true or false.")
+            raise not_imported(directory, name, theirs[name], "it must be true or false")
     letters = theirs["attn_matrices"] or []
     if not isinstance(letters, list) or not all(isinstance(letter, str) and letter in _MATRICES for letter in letters):
-        raise InputError(
-            f"{directory}: attn_matrices={shown(letters)} cannot be imported: it must be a list of "
-            f"{', '.join(_MATRICES)}."
-        )
+        raise not_imported(directory, "attn_matrices", letters, f"it must be a list of {', '.join(_MATRICES)}")
     targets = [place for letter, place in _MATRICES.items() if theirs["selfattn_lora"] and letter in letters]
     targets += [place for place in ("intermediate", "output") if theirs[f"{place}_lora"]]
     if not targets:
-        raise InputError(f"{directory}: attn_matrices={shown(letters)} cannot be imported: there is no LoRA.")
+        raise not_imported(directory, "attn_matrices", letters, "there is no LoRA")
     # Before 1.1.0 they computed without the scale, and later versions read such files so.
     version = re.match(r"adapters\.(\d{1,9})\.(\d{1,9})", str(settings.get("version")))
     unscaled = version is not None and (int(version[1]), int(version[2])) < (1, 1)
@@ -145,10 +127,8 @@ def config_for_hub(config, depth):
     matrices = [letter for letter, place in _MATRICES.items() if place in config.targets]
     return {
         "alpha": int(config.alpha) if config.alpha.is_integer() else config.alpha, "architecture": "lora",
-        "attn_matrices": matrices,
-        "composition_mode": "add", "dropout": config.dropout, "dtype": None, "init_weights": "lora",
-        "init_weights_seed": None,
-        "intermediate_lora": "intermediate" in config.targets, "leave_out": blocks_left_out(config.blocks, depth),
-        "output_lora": "output" in config.targets, "r": config.rank, "selfattn_lora": bool(matrices), "use_dora": False,
-        "use_gating": False, "vera_b": None, "vera_d": None,
+        "attn_matrices": matrices, "composition_mode": "add", "dropout": config.dropout, "dtype": None,
+        "init_weights": "lora", "init_weights_seed": None, "intermediate_lora": "intermediate" in config.targets,
+        "leave_out": blocks_left_out(config.blocks, depth), "output_lora": "output" in config.targets, "r": config.rank,
+        "selfattn_lora": bool(matrices), "use_dora": False, "use_gating": False, "vera_b": None, "vera_d": None,
     }  # fmt: skip

@@ -7,12 +7,11 @@ import tensorflow as tf
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
 from tf_adapters.adapterhub.lora import dense_layers, values
-from tf_adapters.adapterhub.weights import by_site, matched, read_weights
+from tf_adapters.adapterhub.weights import by_site, check_kind, matched, not_imported, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.names import named_weights
-from tf_adapters.models.weight_files import WEIGHT_FILES, open_weights
+from tf_adapters.models.weight_files import WEIGHT_FILES, named_weights, open_weights
 from tf_adapters.ranges import is_int
 
 # What LoraConfig or the head take up, and what changes nothing of what is computed.
@@ -23,8 +22,7 @@ _READ = (
 )  # fmt: skip
 _WITHOUT_EFFECT = (
     "peft_version", "revision", "inference_mode", "ensure_weight_tying", "megatron_core", "qalora_group_size",
-    "eva_config",
-    "runtime_config",
+    "eva_config", "runtime_config",
 )  # fmt: skip
 # The others change the encoder's own weights, which the file does not hold.
 _INITIALISATIONS = (True, False, "gaussian", "eva", "orthogonal")
@@ -64,12 +62,8 @@ def read_head(model, state, directory, settings):
     if not weights:
         return {}, False, None
     head = _head_of(settings)
-    if head is not None and state.family.head_of(model) != head:
-        raise InputError(
-            f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with "
-            f"head={head!r}, or pass {{head}}.",
-            head=False,
-        )
+    if head is not None:
+        check_kind(model, state, head, directory)
     pooler = named_weights(state.family.pooler(model).weights) if state.family.reads_pooler(model) else {}
     has_pooler, targets = any(name in pooler for name in weights), named_weights(state.head_variables(model))
     if has_pooler:
@@ -155,7 +149,7 @@ def _scales(settings, directory):
         )
 
     def refuse(name, why):
-        raise InputError(f"{directory}: {name}={shown(settings[name])} cannot be imported: {why}.")
+        raise not_imported(directory, name, settings[name], why)
 
     if settings.get("bias", "none") != "none":
         refuse("bias", "the encoder's biases were trained, which stay as they are here ('none')")
@@ -223,11 +217,8 @@ def _regex(function, name, pattern, *more, directory):
         with tf.device("CPU:0"):
             return function(name, pattern, *more).numpy()
     except (re.error, RecursionError, OverflowError, tf.errors.InvalidArgumentError, ValueError) as error:
+        reason = str(getattr(error, "message", error)).rpartition("error: ")[2].partition(" [Op")[0][:100]
         raise InputError(
             f"{directory}: {shown(pattern)} in adapter_config.json is no regular expression that is read here "
-            f"({_reason(error)}): name the dense layers in a list."
+            f"({reason}): name the dense layers in a list."
         ) from None
-
-
-def _reason(error):
-    return str(getattr(error, "message", error)).rpartition("error: ")[2].partition(" [Op")[0][:100]

@@ -21,10 +21,9 @@ _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # storage class -> dtype; bfloat16 has none in NumPy and is widened by hand
 _DTYPES = {
     "FloatStorage": np.dtype("<f4"), "DoubleStorage": np.dtype("<f8"), "HalfStorage": np.dtype("<f2"),
-    "BFloat16Storage": np.dtype("<u2"),
-    "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"), "ShortStorage": np.dtype("<i2"),
-    "CharStorage": np.dtype("i1"),
-    "ByteStorage": np.dtype("u1"), "BoolStorage": np.dtype("?"),
+    "BFloat16Storage": np.dtype("<u2"), "LongStorage": np.dtype("<i8"), "IntStorage": np.dtype("<i4"),
+    "ShortStorage": np.dtype("<i2"), "CharStorage": np.dtype("i1"), "ByteStorage": np.dtype("u1"),
+    "BoolStorage": np.dtype("?"),
 }  # fmt: skip
 _OPCODES = frozenset(
     "PROTO STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE "
@@ -40,12 +39,8 @@ class _Refused(Exception):
 
 
 def read_torch_file(path):
-    """The tensors of a state dictionary that `torch.save` wrote, in either of its formats.
-
-    Args:
-        path: of the file.
-
-    Returns: dict from name to NumPy array; bfloat16 becomes float32.
+    """The tensors of a state dictionary that `torch.save` wrote, in either of its formats: dict from name to NumPy
+    array, bfloat16 as float32.
 
     Raises:
         InputError: the file cannot be read, is damaged or truncated, or holds anything but a dictionary of tensors.

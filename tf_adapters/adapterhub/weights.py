@@ -9,25 +9,17 @@ import re
 
 import numpy as np
 
-from tf_adapters.adapterhub.description import FILES, HEAD_TYPES, read_head_description
+from tf_adapters.adapterhub.description import FILES, HEAD_TYPES, describe_head
 from tf_adapters.adapterhub.torch_files import read_torch_file
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.heads import TwoLayerHead, head_layers
-from tf_adapters.models.transformers.names import named_weights, to_pytorch
-from tf_adapters.models.weight_files import check_finite, open_weights
+from tf_adapters.models.weight_files import check_finite, named_weights, open_weights, to_pytorch
 
 
 def read_weights(directory, what):
-    """The weights of a directory as float32 arrays, and the path of their file.
-
-    Args:
-        directory: path.
-        what: str, a key of `layout.FILES`.
-
-    Raises:
-        InputError: there is no such file, it is damaged or would run code, or it holds NaN or infinity.
-    """
+    """The weights of a directory as float32 arrays, and the path of their file; `what` is a key of `FILES`. InputError
+    if there is no such file, it is damaged or would run code, or it holds NaN or infinity."""
     tensors, pickled = (directory / name for name in FILES[what])
     if tensors.is_file():
         path = tensors
@@ -57,44 +49,44 @@ def name_of(settings, weights, path):
     return names.pop()
 
 
-def by_site(model, weights, prefixes, path):
-    """Weights by their place and by what is left of their name.
+def not_imported(directory, name, value, why):
+    """The InputError for a setting of a directory that has no like here."""
+    return InputError(f"{directory}: {name}={shown(value)} cannot be imported: {why}.")
 
-    Args:
-        weights: dict of arrays.
-        prefixes: dict from what names begin with to the place, `(block, place)`.
-        path: of the file, for messages.
 
-    Returns: dict from place to dict of arrays.
+def prefixes(model, rest):
+    """What names of an adapter's weights begin with -> its place, `(block, place)`; `rest` follows the sub-layer's."""
+    family = state_of(model).family
+    return {
+        f"{family.adapterhub_site(model, block, place)}.{rest}": (block, place)
+        for block in range(len(family.blocks(model)))
+        for place in ("attention", "ffn")
+    }
 
-    Raises:
-        InputError: a name begins otherwise.
-    """
+
+def by_site(model, weights, places, path):
+    """Weights by their place and by what is left of their name, dicts in a dict; InputError for a name that begins as
+    none of `places`, a dict as of `prefixes`."""
     found, base = {}, model.base_model_prefix + "."
     for key, value in weights.items():
         full = key if key.startswith(base) else base + key  # saved from the bare encoder
-        prefix = next((prefix for prefix in prefixes if full.startswith(prefix)), None)
+        prefix = next((prefix for prefix in places if full.startswith(prefix)), None)
         if prefix is None:
             raise InputError(
                 f"{path} holds {shown(key)}, for which this model has no place: a "
-                f"{state_of(model).family.model_type}'s names begin as {next(iter(prefixes))!r} does."
+                f"{state_of(model).family.model_type}'s names begin as {next(iter(places))!r} does."
             )
-        found.setdefault(prefixes[prefix], {})[full.removeprefix(prefix)] = value
+        found.setdefault(places[prefix], {})[full.removeprefix(prefix)] = value
     return found
 
 
 def by_key(config, found, shapes, depth, path):
-    """What was found, by the keys of the config's layers, complete and of the right shapes.
+    """What was found, by the keys of the config's layers; InputError where a part is lacking, too much, or of another
+    shape.
 
     Args:
-        config: a MethodConfig.
         found: dict from place to dict of arrays, in our layout and by our names.
         shapes: function from a place to its parts' shapes, a dict.
-        depth: int, blocks of the encoder.
-        path: of the file, for messages.
-
-    Raises:
-        InputError: a part is lacking, too much, or of another shape.
     """
     sites, values = config.sites(depth), {}
     for block, place in set(found) - set(sites):
@@ -112,12 +104,8 @@ def by_key(config, found, shapes, depth, path):
     return values
 
 
-def read_head(model, state, directory, weights, path):
-    """The values of a directory's head.
-
-    Args:
-        weights: dict of arrays from the head's file.
-        path: of that file.
+def read_head(model, state, directory, settings):
+    """The values of a directory's head, if it has one.
 
     Returns: dict from names to `(variable, value)`, whether the head has a dense layer of its own in the pooler's
     place, and the names of its labels, None where there are none.
@@ -125,13 +113,11 @@ def read_head(model, state, directory, weights, path):
     Raises:
         InputError: the head is of another kind, computes something else, or lacks a weight.
     """
-    described = read_head_description(directory)
-    if state.family.head_of(model) != described.head:
-        raise InputError(
-            f"{directory} has a head for {described.head}, and this model is a {type(model).__name__}: load the "
-            f"encoder with head={described.head!r}, or pass {{head}}.",
-            head=False,
-        )
+    described = describe_head(directory, settings)
+    if described is None:
+        return {}, False, None
+    weights, path = read_weights(directory, "head")
+    check_kind(model, state, described.head, directory)
     targets, has_pooler = named_weights(state.head_variables(model)), False
     if described.flexible is not None:
         names, has_pooler = _names_of_flexible(described, model, state, directory)
@@ -142,14 +128,19 @@ def read_head(model, state, directory, weights, path):
     return matched(weights, targets, path), has_pooler, described.labels if named else None
 
 
-def matched(weights, targets, path):
-    """The values of a head by its layers' names: dict from name to `(variable, value)`.
+def check_kind(model, state, head, directory):
+    """Raise InputError if a directory's head is of another kind than the model's."""
+    if state.family.head_of(model) != head:
+        raise InputError(
+            f"{directory} has a head for {head}, and this model is a {type(model).__name__}: load the encoder with "
+            f"head={head!r}, or pass {{head}}.",
+            head=False,
+        )
 
-    Args:
-        weights: dict of arrays in PyTorch's layout, by our names.
-        targets: dict from name to `(variable, transposed)`, all of which are wanted.
-        path: of the file, for messages.
-    """
+
+def matched(weights, targets, path):
+    """The values of a head in PyTorch's layout, by our names, with their variables: dict from name to `(variable,
+    value)`, in which all `targets`, `(variable, transposed)`, must be."""
     values = {}
     for name, value in weights.items():
         if name not in targets:
@@ -174,13 +165,8 @@ def matched(weights, targets, path):
 def head_files(model, state, name):
     """`head_config.json`'s own entries, and the weights, of a model's head.
 
-    A static head is written wherever there is a class for it: PyTorch's models with flexible heads read it too.
-
-    Args:
-        name: str, the adapter's name there.
-
-    Raises:
-        InputError: AdapterHub has no like of the head.
+    A static head is written wherever there is a class for it: PyTorch's models with flexible heads read it too. `name`
+    is the adapter's there. InputError where AdapterHub has no like of the head.
     """
     head = state.family.head_of(model)
     if head not in HEAD_TYPES:

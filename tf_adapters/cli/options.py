@@ -80,7 +80,7 @@ class DoorOptions:
         Raises:
             InputError: there is none such, its packages are not installed, or the options do not go together.
         """
-        from tf_adapters.models.loading import choose_door
+        from tf_adapters.models.door import choose_door
 
         door, backend = choose_door(self.door), self.backend
         chosen = backend or os.environ.get("KERAS_BACKEND", "tensorflow")

@@ -16,9 +16,16 @@ from tf_adapters.methods import config_from_dict
 from tf_adapters.paths import find_here
 from tf_adapters.recipes import RECIPES, get_recipe
 from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
-from tf_adapters.training.cluster import STRATEGIES, Cluster, read_cluster
 from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE
-from tf_adapters.training.settings import TrainingSettings, check_door, for_one_device, option_of
+from tf_adapters.training.settings import (
+    STRATEGIES,
+    Cluster,
+    TrainingSettings,
+    check_door,
+    for_one_device,
+    option_of,
+    read_cluster,
+)
 
 _adapter = functools.partial(option, panel="Adapter")
 _run = functools.partial(option, panel="Run")
@@ -191,7 +198,7 @@ def _make_strategy(name, door):
         from tf_adapters.training.strategies import make_strategy
 
         return make_strategy(name)
-    from tf_adapters.training.on_keras3 import spread_over_devices
+    from tf_adapters.training.step_keras3 import spread_over_devices
 
     return spread_over_devices()
 

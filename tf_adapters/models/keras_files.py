@@ -7,8 +7,7 @@ import functools
 import os
 
 from tf_adapters.errors import InputError
-from tf_adapters.models.origin import checksum
-from tf_adapters.models.storage import check_not_cast, is_cast
+from tf_adapters.models.origin import check_not_cast, checksum, is_cast
 
 # Keras builds a whole model anew from its configuration, which knows of no adapter; transformers and KerasHub drop
 # weights that their classes have no place for. What acts, what trains and what the encoder has without adapters would
@@ -28,7 +27,7 @@ def refuse(*arguments, **settings):
     raise NotImplementedError(REFUSAL)
 
 
-def check_all_is_on_the_model(name, adapters, enabled=True):
+def check_all_is_on_the_model(name, adapters, enabled):
     """Raise InputError where a file of a model's weights would not hold all that its adapters need, or give it back."""
     if len(adapters) > 1:
         raise InputError(
@@ -144,10 +143,9 @@ def _check_adapters_came(state, path):
         import tensorflow as tf
 
         reader = tf.train.load_checkpoint(path)
-        names = [name for name in reader.get_variable_to_shape_map() if ".OPTIMIZER_SLOT" not in name]
-        read = {
-            name: reader.get_tensor(name) for name in names if tuple(reader.get_variable_to_shape_map()[name]) in shapes
-        }
+        for name, shape in reader.get_variable_to_shape_map().items():
+            if ".OPTIMIZER_SLOT" not in name and tuple(shape) in shapes:
+                read[name] = reader.get_tensor(name)
     else:
         return
     sums = {name: checksum(value) for name, value in read.items()}

@@ -1,9 +1,11 @@
-"""Which pretrained encoder a model has, and what of it training has changed since."""
+"""Which pretrained encoder a model has, what of it training has changed since, and what of it is kept in fewer bits."""
 
 import hashlib
 import zlib
 
 import numpy as np
+
+from tf_adapters.errors import InputError
 
 
 class Origin:
@@ -59,3 +61,18 @@ def digest_of(door, model, variables, values=None):
         hasher.update(f"{name} {door.shape(variable)}\n".encode())
         hasher.update(np.ascontiguousarray(door.array(variable, values.get(id(variable))), dtype=np.float32))
     return hasher.hexdigest()
+
+
+def is_cast(variable):
+    """Whether `cast_frozen` put a variable in place of a float32 one, through whichever model."""
+    return hasattr(variable, "_tf_adapters_cast")
+
+
+def check_not_cast(variables, what):
+    """Raise InputError if `what` needs the float32 values of a variable that no longer has them."""
+    lost = next(filter(is_cast, variables), None)
+    if lost is not None:
+        raise InputError(
+            f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
+            f"{getattr(lost.dtype, 'name', lost.dtype)} now): load the model again, and leave cast_frozen out."
+        )

@@ -1,5 +1,10 @@
-"""A place in a block where adapters stand, through either door: which stand there, and which acts."""
+"""A place in a block where adapters stand, through either door: which stand there, and which acts; and what stands for
+it where each example of a batch takes adapters, updates of dense layers and LayerNorms of its own."""
 
+import dataclasses
+from typing import Callable
+
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.models.keras_files import SiteInFiles
 
 
@@ -43,12 +48,8 @@ class SharedSite(SiteInFiles):
     def add(self, name, adapter, config, number, *, drop=None, position=0, seed=None):
         """Put `adapter`, a MethodLayer that other sites may use too, at this site.
 
-        Args:
-            number: int, the adapter's on its model.
-            config: `MethodConfig`.
-            drop: `RandomDrop` or None.
-            position: int, where the block stands among the adapted ones, from 0 at the bottom.
-            seed: int for the site that draws for all, the first that is computed; None for the others.
+        `number` is the adapter's on its model, and `drop` its `RandomDrop` or None, with a `seed` at the site that
+        draws for all, the first that is computed.
         """
         gate = self.new_gate(name)
         for owner, part, value in (
@@ -71,22 +72,15 @@ class SharedSite(SiteInFiles):
                 setattr(owner, part, {key: value for key, value in getattr(owner, part).items() if key != name})
 
     def activate(self, name, write):
-        """Let the adapter `name` act; None, or a name that has no adapter here, lets none.
-
-        Args:
-            write: function that assigns a variable.
-        """
+        """Let the adapter `name` act; None, or a name that has no adapter here, lets none. `write` assigns a
+        variable."""
         write(self.switches().active_slot, self.switches().slots.get(name, 0))
         for key, gate in self.switches().gates.items():
             write(gate, float(key == name))
 
     def choose(self, act, otherwise):
-        """What the acting adapter makes of this place, in a graph that follows later switches.
-
-        Args:
-            act: function of an adapter's name and a gate (a float32 scalar, or None for 1).
-            otherwise: function of nothing: the place without an adapter.
-        """
+        """What the acting adapter makes of this place, in a graph that follows later switches: what `act` says of its
+        name and a gate (a float32 scalar, or None for 1), or without an adapter `otherwise()`."""
         if not self.adapters:
             return otherwise()
         if len(self.adapters) == 1:
@@ -95,13 +89,8 @@ class SharedSite(SiteInFiles):
         return self.branch([otherwise, *(lambda name=name: act(name, None) for name in self.adapters)])
 
     def adapt(self, hidden_states, input_tensor, normalise, training):
-        """A sub-layer's output after the adapter that acts, if one does.
-
-        Args:
-            hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
-            input_tensor: of the same shape, what it was made of.
-            normalise: function, the LayerNorm behind the sum of both.
-        """
+        """A sub-layer's output, `(batch, length, hidden)`, after the adapter that acts, if one does; `input_tensor` is
+        what it was made of, and `normalise` the LayerNorm behind the sum of both."""
 
         def act(name, gate):
             insertion, inputs = self.configs[name].insertion, None
@@ -119,11 +108,7 @@ class SharedSite(SiteInFiles):
 
     def only_adapter(self, training, uncast):
         """What `layers.fused.Adapter` is made of, a tuple: `()` where no adapter stands here, and None where fused
-        operations cannot compute those that do.
-
-        Args:
-            uncast: function, a variable's value in its own dtype.
-        """
+        operations cannot compute those that do. `uncast` gives a variable's value in its own dtype."""
         if len(self.adapters) > 1 or (training and self.switches().drops):
             return None
         for name, adapter in self.adapters.items():
@@ -142,3 +127,82 @@ class SharedSite(SiteInFiles):
         if not adapter.low_rank or (adapter.dropout and training):
             return None
         return uncast(adapter.a), uncast(adapter.b), uncast(self.switches().gates[name]) * adapter.scaling
+
+
+# Of each example its own
+
+# Behind the two sub-layers of a block, and around its dense layers.
+PLACES = ("attention", "ffn", *DENSE_PLACES)
+
+
+@dataclasses.dataclass
+class Routes:
+    """What each example of a batch takes, as functions that a graph is traced with.
+
+    A site is `(block, one of PLACES)`. `inputs` of the first two is what an adapter reads, by its insertion: a dict of
+    functions that return it.
+
+    Attributes:
+        change: function of a site, of what comes out of it, `(batch, length, units)`, and of its inputs, that returns
+            the former's like.
+        before: function of a dense layer's site and its inputs, `(batch, length, units)`, that returns their like.
+        norm: function of a LayerNorm's number and units that returns its gamma and beta, each `(batch, 1, units)`.
+        places: those of `PLACES` where `change` or `before` does something.
+    """
+
+    change: Callable
+    before: Callable
+    norm: Callable
+    places: frozenset
+
+
+def sites_of(depth):
+    """The sites of an encoder in the order of their numbers."""
+    return [(block, place) for block in range(depth) for place in PLACES]
+
+
+def routed_norms(family, model, routes):
+    """What stands for each LayerNorm of an encoder, by the layer's id."""
+    # In the order of their numbers: those of the blocks, then the embeddings'.
+    return {
+        id(layer): RoutedNorm(layer, number, routes) for number, layer in enumerate(family.layer_norms(model, "all"))
+    }
+
+
+class RoutedFinish:
+    """Stands for what ends a sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm."""
+
+    def __init__(self, norm, site, routes):
+        self.norm, self.site, self.routes = norm, site, routes
+
+    def __call__(self, hidden_states, input_tensor, *arguments, **settings):
+        reads = {
+            "sequential": lambda: hidden_states,
+            "parallel": lambda: input_tensor,
+            "after-norm": lambda: self.norm(hidden_states + input_tensor),
+        }
+        return self.norm(self.routes.change(self.site, hidden_states, reads) + input_tensor)
+
+
+class RoutedDense:
+    """Stands for a dense layer."""
+
+    def __init__(self, original, site, routes):
+        self.original, self.site, self.routes = original, site, routes
+
+    def __call__(self, inputs):
+        outputs = self.original(self.routes.before(self.site, inputs))
+        return self.routes.change(self.site, outputs, {None: lambda: inputs})
+
+
+class RoutedNorm:
+    """Stands for a LayerNorm."""
+
+    def __init__(self, original, number, routes):
+        self.epsilon, self.units = original.epsilon, int(original.gamma.shape[0])
+        self.number, self.routes = number, routes
+
+    def __call__(self, inputs):
+        from tf_adapters.layers.bank import layer_norm  # of TensorFlow
+
+        return layer_norm(inputs, *self.routes.norm(self.number, self.units), self.epsilon)

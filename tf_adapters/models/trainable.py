@@ -1,14 +1,14 @@
-"""Which weights train. Freezing happens in this file and nowhere else."""
+"""Which weights train, and in how many bits the others are kept. Freezing happens in this file and nowhere else."""
 
 import dataclasses
 import math
 import re
+from typing import Optional
 
 from tf_adapters._types import Model
 from tf_adapters.errors import InputError
-from tf_adapters.models.origin import digest_of
+from tf_adapters.models.origin import check_not_cast, digest_of, is_cast
 from tf_adapters.models.state import is_bias, state_of
-from tf_adapters.models.storage import check_not_cast
 from tf_adapters.models.transaction import transaction
 
 MODES = ("adapters", "full", "top-N", "layer-norm", "bias", "head")
@@ -47,7 +47,7 @@ def set_trainable(model: Model, mode: str = "adapters", *, head: bool = True) ->
     """
     state = state_of(model)
     variables = _chosen_variables(model, state, mode)
-    before = state.pretrained_adapter or {"trainable": "adapters"}
+    before = state.owner.pretrained or {"trainable": "adapters"}
     saving = dict.fromkeys((before["trainable"], "full"))
     if before["trainable"] != "adapters" and mode not in saving:
         raise InputError(
@@ -83,6 +83,55 @@ def freeze(model):
     state.door.freeze(model, state)
     state.trainable = None
     state.door.follow(model)
+    return model
+
+
+@transaction
+def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
+    """Keep the encoder's frozen kernels and embeddings in fewer bits, and no longer in float32.
+
+    A transformers model keeps them in the dtype that it computes in: under `mixed_bfloat16` and `mixed_float16` they
+    take half the memory and are not cast at every step; without such a policy nothing happens. Results stay what they
+    are, but for fast blocks, where the scale of the scores is folded into the rounded query kernel.
+
+    A model of KerasHub keeps them in `"int8"`, a quarter of the memory, and computes their products in it, as Keras'
+    own `quantize` does. Results change by the rounding. Methods in dense layers compute with what the eight bits stand
+    for, and so does `save_adapter` for weights that training had changed before.
+
+    Biases, LayerNorms, adapters, the head and whatever trains stay in float32. Adapters are saved and loaded as before.
+    The float32 values are given up. A `set_trainable` that would train them raises InputError from then on, and so do
+    `change_head`, `merge_adapter`, and `remove_adapters` of the last adapter, if it was there before the cast.
+    Checkpoints of the whole model from before do not fit any more; transformers' `save_pretrained` writes the rounded
+    values, and in bfloat16 only `safe_serialization=True` makes files that can be read again. `save_weights` refuses
+    `.h5` then.
+
+    Call it after `set_trainable` and before `compile`, or for a model that only predicts, after `freeze`.
+
+    Args:
+        dtype: None for a model of transformers, `"int8"` for one of KerasHub.
+
+    Returns: the model.
+
+    Raises:
+        InputError: nothing is frozen, because neither was called; another dtype than the model's door has.
+    """
+    state = state_of(model)
+    door, origin = state.door, state.origin(model)
+    if dtype != door.FEWER_BITS:
+        raise InputError(f"{{dtype}} must be {door.FEWER_BITS!r} for a {type(model).__name__}.", dtype=dtype)
+    trains = {id(variable) for variable in model.trainable_variables}
+    frozen = {id(variable) for variable in state.backbone_variables(model)} - trains
+    exchanged = door.cast_frozen(model, state, frozen)
+    for old, new in exchanged:
+        origin.exchange(old, new)
+    if exchanged:
+        # These keep the old variables alive, and the model before the adapters cannot be restored any more.
+        state.freezing = None
+        door.forget_traces(model)
+    elif state.trainable is None and len(trains) == len(model.weights) and not any(map(is_cast, model.weights)):
+        raise InputError(
+            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
+        )
     return model
 
 

@@ -1,4 +1,7 @@
-"""Reads a checkpoint's tensors one at a time, under PyTorch names, from safetensors or h5."""
+"""Reads a checkpoint's tensors one at a time, under PyTorch names, from safetensors or h5.
+
+These names depend neither on Keras scopes nor on injection.
+"""
 
 import contextlib
 import importlib.util
@@ -60,7 +63,7 @@ class SafetensorsFiles:
                         f"a weight has at most {_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
                     )
                 # TensorFlow's names lack the model's scope here, which the converter takes off.
-                known_as = _modern(_pytorch_name(f"model/{name}", part.get_shape()) if ours else name)
+                known_as = _modern(pytorch_name(f"model/{name}", part.get_shape())[0] if ours else name)
                 if known_as in self._where:
                     raise InputError(f"{path} holds {shown(known_as)} twice: fetch the files again.")
                 self._where[known_as] = (handle, name)
@@ -84,13 +87,7 @@ class SafetensorsFiles:
 
 
 class H5File:
-    """A `tf_model.h5` of transformers; iterates over PyTorch names.
-
-    Attributes:
-        path: the file.
-        size: int, its bytes.
-        pytorch_layout: False, matrices are laid out as TensorFlow's.
-    """
+    """A `tf_model.h5` of transformers, as of `SafetensorsFiles`; its matrices are laid out as TensorFlow's."""
 
     pytorch_layout = False
 
@@ -119,7 +116,7 @@ class H5File:
                 raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.
             path = path.split("/", 1)[1]
-            name = _pytorch_name(path, item.shape)
+            name = pytorch_name(path, item.shape)[0]
             # A variable of an adapter has "adapters" for its scope: keep it, for the loader to see.
             self._where[("adapters." if path.startswith("adapters/") else "") + _modern(name)] = item
 
@@ -144,13 +141,6 @@ class H5File:
         self._file.close()
 
 
-def _pytorch_name(name, shape):
-    """Of a weight that a TensorFlow model of transformers wrote, whose converter is in that package."""
-    from tf_adapters.models.transformers.names import pytorch_name
-
-    return pytorch_name(name, shape)[0]
-
-
 def _modern(name):
     """Checkpoints converted from the first TensorFlow release call LayerNorm's weights gamma and beta."""
     if name.endswith("LayerNorm.gamma"):
@@ -161,11 +151,8 @@ def _modern(name):
 
 
 def read_tensors(path):
-    """All tensors of a safetensors file, a dict from name to float32 array.
-
-    Raises:
-        InputError: it is damaged, or holds something that no weight is: NaN, infinity, too many dimensions.
-    """
+    """All tensors of a safetensors file, a dict from name to float32 array; InputError if it is damaged, or holds
+    something that no weight is: NaN, infinity, too many dimensions."""
     path = to_path(path)
     file = SafetensorsFiles(path, [path])
     arrays = {name: file.read(name) for name in file}
@@ -183,11 +170,8 @@ def shard_names(index):
 
 @contextlib.contextmanager
 def open_weights(directory, candidates):
-    """Open the first of the `candidates` that the directory holds.
-
-    Raises:
-        InputError: none is there, or it cannot be read.
-    """
+    """Open the first of the `candidates` that the directory holds; InputError if none is there, or it cannot be
+    read."""
     directory = to_path(directory)
     for candidate in candidates:
         path = directory / candidate
@@ -212,15 +196,8 @@ def open_weights(directory, candidates):
 
 
 def check_finite(arrays, source, *, dtype="float32"):
-    """Raise InputError if a weight holds NaN or infinity, which answer a label and no error.
-
-    Also where only the dtype cannot hold it.
-
-    Args:
-        arrays: dict from name to array.
-        source: path of what was read, for the message.
-        dtype: str, that of the variables that are to hold it.
-    """
+    """Raise InputError if an array holds NaN or infinity, which answer a label and no error, or what the dtype of the
+    variables that are to have it cannot hold; `source` is the path of what was read."""
     largest = float(ml_dtypes.finfo(dtype).max)
     for name, value in arrays.items():
         # Not by an array of comparisons, which takes five times as long. NaN is passed on, and compares as false.
@@ -232,26 +209,120 @@ def check_finite(arrays, source, *, dtype="float32"):
             )
 
 
-def refuse_unread(weights, keys, named, prefix, ignored):
-    """Raise InputError for weights of an encoder that a model would silently drop.
+def read_weights(door, named, prefix, directory, kept=()):
+    """Assign every weight of an encoder's checkpoint, one tensor in memory at a time.
 
     Args:
-        weights: what `open_weights` gives.
-        keys: names in the file, with the encoder's prefix.
-        named: names that the model has weights of.
+        door: the model's, as of `models.door`.
+        named: dict from PyTorch's name to `(variable, whether PyTorch transposes it)`.
         prefix: str, what names of the encoder begin with.
-        ignored: tuple of strs; a name that begins with one may be left.
+        directory: path.
+        kept: ids of variables that must have the checkpoint's values already.
+
+    Returns: whether it lacks the pooler, and the ids of the variables that it has.
+
+    Raises:
+        InputError: it is of another encoder, incomplete or damaged.
     """
-    adapters = [key for key in keys if "adapter" in key]
+    prefix, found = prefix + ".", set()
+    pooler = prefix + "pooler."
+    with open_weights(directory, WEIGHT_FILES) as weights:
+        # A checkpoint of the bare encoder lacks the prefix.
+        bare = not any(key.startswith(prefix) for key in weights)
+        keys = {prefix + key if bare else key: key for key in weights}
+        missing = [name for name in named if name.startswith(prefix) and name not in keys]
+        lost = [name for name in missing if not name.startswith(pooler)]
+        if lost:
+            raise InputError(
+                f"{weights.path} lacks {len(lost)} weights of the encoder that config.json describes, {lost[0]} the "
+                "first: the file belongs to another architecture or is incomplete."
+            )
+        _refuse_unread(weights, [key for key in keys if key not in named], prefix, pooler)
+        for name, (variable, transposed) in named.items():
+            if name not in keys:
+                continue
+            # Weights read from h5 are laid out as TensorFlow's own.
+            transposed = transposed and weights.pytorch_layout
+            shape, expected = weights.shape(keys[name]), door.shape(variable)
+            expected = expected[::-1] if transposed else expected
+            if shape != expected:
+                if not name.startswith(prefix):
+                    continue  # a head for another number of labels
+                raise InputError(
+                    f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
+                )
+            value = weights.read(keys[name])
+            check_finite({keys[name]: value}, weights.path)
+            value = value.T if transposed else value
+            if id(variable) in kept:
+                # A pooler of the files fits no other encoder, however this one came to its values.
+                if not np.array_equal(variable.numpy(), value.astype(np.float32)):
+                    raise InputError(
+                        f"model: its encoder was changed since it was loaded ({name} is not as in {weights.path}), and "
+                        "a new head may need the pooler of these files: load the encoder again."
+                    )
+                continue
+            variable.assign(value.reshape(tuple(variable.shape)))
+            found.add(id(variable))
+    return bool(missing), found
+
+
+def _refuse_unread(weights, unread, prefix, pooler):
+    """Raise InputError for weights of an encoder that a model would silently drop; `unread` are their names."""
+    adapters = [key for key in unread if "adapter" in key]
     if adapters:
         raise InputError(
             f"{weights.path} holds adapters ({adapters[0]}, ...), which a plain model would silently drop: "
             "load the pretrained encoder and then the adapter directory with load_adapter."
         )
-    extra = [key for key in keys if key.startswith(prefix) and key not in named]
-    extra = [key for key in extra if not key.startswith(ignored) and not key.endswith("embeddings.position_ids")]
+    extra = [key for key in unread if key.startswith(prefix) and not key.startswith(pooler)]
+    extra = [key for key in extra if not key.endswith("embeddings.position_ids")]
     if extra:
         raise InputError(
             f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
             "first: the configuration belongs to another model."
         )
+
+
+def pytorch_name(name, shape):
+    """PyTorch name of a TensorFlow weight, and whether the matrix is transposed there.
+
+    Args:
+        name: str, a variable name such as
+            `tf_bert_model/bert/encoder/layer_._0/output/dense/kernel:0`.
+        shape: its shape.
+
+    Returns: `("bert.encoder.layer.0.output.dense.weight", True)`.
+    """
+    from transformers.modeling_tf_pytorch_utils import convert_tf_weight_name_to_pt_weight_name
+
+    pytorch, transpose = convert_tf_weight_name_to_pt_weight_name(name, tf_weight_shape=tuple(shape))
+    return pytorch, transpose.name == "SIMPLE"
+
+
+def named_weights(variables):
+    """TensorFlow's variables under their PyTorch names, as of `by_name`."""
+    return by_name(variables, lambda variable: pytorch_name(variable.name, variable.shape))
+
+
+def by_name(variables, name_of):
+    """Variables under the names that a function gives, each once: dict from name to `(variable, transposed)`, in the
+    order given."""
+    named = {}
+    for variable in variables:
+        name, transposed = name_of(variable)
+        if name in named and named[name][0] is not variable:
+            raise RuntimeError(f"Two weights are called {name}.")
+        named[name] = (variable, transposed)
+    return named
+
+
+def to_pytorch(variable, transposed):
+    """The value of a variable of TensorFlow, as of `as_stored`."""
+    return as_stored(variable.numpy(), transposed)
+
+
+def as_stored(array, transposed):
+    """A weight as files have it: float32, matrices of the encoder and the head in PyTorch's layout."""
+    array = np.asarray(array, dtype=np.float32)
+    return np.ascontiguousarray(array.T) if transposed else array

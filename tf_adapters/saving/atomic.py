@@ -29,8 +29,7 @@ def replacing(path):
     """
     path = to_path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _claimed(path) as folder:
+        with folder_beside(path) as folder:
             temporary = folder / "file"
             temporary.touch()
             mode = stat.S_IMODE(temporary.stat().st_mode)
@@ -45,24 +44,24 @@ def replacing(path):
 
 @contextlib.contextmanager
 def folder_beside(path):
-    """Yield a new folder beside `path`, to be filled and renamed; what is left of it goes when the block ends.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Yield a new folder beside `path`, to be filled and renamed; what is left of it goes when the block ends. OSError
+    if it cannot be made."""
     path = to_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _claimed(path) as temporary:
+    remove_dead(path.parent)
+    temporary, handle = _locked_folder(path)
+    try:
         yield temporary
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary)
+        os.close(handle)
 
 
 @contextlib.contextmanager
 def only_writer(folder):
-    """Make a folder, if it is not there, and hold it for the block: of two writers in it the second waits.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """Make a folder, if it is not there, and hold it for the block: of two writers in it the second waits; InputError
+    if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = _locked(folder)
@@ -75,11 +74,8 @@ def only_writer(folder):
 
 
 def remove_folder(path):
-    """Remove a folder, if it is there, in one stroke: killed meanwhile, nothing of it is left under its name, or all.
-
-    Raises:
-        InputError: it cannot be removed.
-    """
+    """Remove a folder, if it is there, in one stroke: killed meanwhile, nothing of it is left under its name, or all;
+    InputError if it cannot be removed."""
     path = to_path(path)
     if not path.is_dir():
         return
@@ -87,22 +83,16 @@ def remove_folder(path):
     try:
         os.rename(path, temporary)
     except OSError:
-        # A layer of a container's file system cannot rename.
-        try:
-            shutil.rmtree(path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be removed: {reason(error)}.") from None
-    else:
-        shutil.rmtree(temporary, ignore_errors=True)
+        temporary = path  # a layer of a container's file system cannot rename
+    try:
+        shutil.rmtree(temporary, ignore_errors=temporary != path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be removed: {reason(error)}.") from None
     remove_dead(path.parent)
 
 
 def remove_file(path):
-    """Remove a file, if it is there.
-
-    Raises:
-        InputError: it cannot be removed.
-    """
+    """Remove a file, if it is there; InputError if it cannot be removed."""
     try:
         to_path(path).unlink(missing_ok=True)
     except OSError as error:
@@ -144,13 +134,7 @@ def write_text(path, text):
 
 
 def write_safetensors(path, arrays, metadata=None):
-    """Write NumPy arrays as one safetensors file in one stroke.
-
-    Args:
-        path: the file.
-        arrays: dict from name to array.
-        metadata: dict of strings for the header, or None.
-    """
+    """Write NumPy arrays by name as one safetensors file in one stroke; `metadata` are strings for its header."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -160,19 +144,6 @@ def write_safetensors(path, arrays, metadata=None):
         except SafetensorError as error:
             # The Rust writer wraps what the operating system said.
             raise OSError(str(error)) from None
-
-
-@contextlib.contextmanager
-def _claimed(path):
-    """Yield a new folder beside `path` whose lock this process holds; what is left of it goes at the end."""
-    remove_dead(path.parent)
-    temporary, handle = _locked_folder(path)
-    try:
-        yield temporary
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(temporary)
-        os.close(handle)
 
 
 def _locked_folder(path):

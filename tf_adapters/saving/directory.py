@@ -1,40 +1,25 @@
 """The adapter directory: everything that training changed, and what it needs to be used again."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-import numpy as np
-
 from tf_adapters._types import Model, PathLike, Settings
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.methods import config_from_dict
-from tf_adapters.models.heads import SWITCHED, HeadShape
+from tf_adapters.models.door import load_backbone
 from tf_adapters.models.injection import add_adapters, check_acts, check_fast, set_active
-from tf_adapters.models.loading import load_backbone
-from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import check_not_cast
+from tf_adapters.models.origin import check_not_cast
+from tf_adapters.models.state import SWITCHED, HeadShape, state_of
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
-from tf_adapters.models.weight_files import read_tensors
+from tf_adapters.models.weight_files import as_stored, read_tensors
 from tf_adapters.paths import finite, to_path
+from tf_adapters.saving import settings as files
 from tf_adapters.saving.atomic import only_writer, replacing, write_safetensors
 from tf_adapters.saving.hub import find_adapter
-from tf_adapters.saving.settings import (
-    FORMAT_VERSION,
-    NEXT_WEIGHTS_FILE,
-    WEIGHTS_FILE,
-    check_result,
-    check_task,
-    commit,
-    describe,
-    finish_commit,
-    kind_of,
-    read_settings,
-    sha256_of,
-    weights_path,
-)
 from tf_adapters.tasks.labels import check_label_names
 
 if TYPE_CHECKING:
@@ -84,41 +69,32 @@ def save_adapter(
             "The model was not trained: call set_trainable(model, ...) first, so that it is known what to save."
         )
     for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
-        _check_json(name, value)
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"{name}={shown(value)} is nothing that JSON can hold ({error}).") from None
     if task is not None:
-        check_task(task, "")
+        files.check_task(task, "")
     check_acts(state, "save_adapter")
     arrays = _collect(model, state)
     with only_writer(directory):
-        finish_commit(directory)
-        next_weights = directory / NEXT_WEIGHTS_FILE
+        files.finish_commit(directory)
+        next_weights = directory / files.NEXT_WEIGHTS_FILE
         write_safetensors(next_weights, arrays, metadata={"format": "tf_adapters"})
-        settings = _settings(model, state, arrays, sha256_of(next_weights), text, recipe, task, metrics, training)
-        commit(directory, settings)
+        settings = _settings(model, state, arrays, files.sha256_of(next_weights), text, recipe, task, metrics, training)
+        files.commit(directory, settings)
     return directory
 
 
-def _check_json(name, value):
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{name}={shown(value)} is nothing that JSON can hold ({error}).") from None
-
-
 def copy_adapter(source, directory, **additions):
-    """Copy an adapter directory, atomically, with entries added to its settings.
-
-    Args:
-        source, directory: paths; one that is there is replaced.
-        additions: entries for `tf_adapters.json`.
-    """
+    """Copy an adapter directory, atomically, with entries added to its settings; one that is there is replaced."""
     source, directory = to_path(source), to_path(directory)
-    settings = read_settings(source)
+    settings = files.read_settings(source)
     with only_writer(directory):
-        finish_commit(directory)
-        with replacing(directory / NEXT_WEIGHTS_FILE) as temporary:
-            shutil.copyfile(weights_path(source, settings), temporary)
-        commit(directory, {**settings, **additions})
+        files.finish_commit(directory)
+        with replacing(directory / files.NEXT_WEIGHTS_FILE) as temporary:
+            shutil.copyfile(files.weights_path(source, settings), temporary)
+        files.commit(directory, {**settings, **additions})
 
 
 def keep_result(directory, result):
@@ -136,12 +112,12 @@ def keep_result(directory, result):
         InputError: no such directory, or it cannot be written; its weights are as they were.
     """
     directory = to_path(directory)
-    read_settings(directory)
+    files.read_settings(directory)
     with only_writer(directory):
-        finish_commit(directory)
-        settings = {**read_settings(directory), "result": finite(result)}
-        check_result(settings["result"], "")
-        describe(directory, settings)
+        files.finish_commit(directory)
+        settings = {**files.read_settings(directory), "result": finite(result)}
+        files.check_result(settings["result"], "")
+        files.describe(directory, settings)
     return settings
 
 
@@ -171,9 +147,9 @@ def load_adapter(
             the model was given, missing, truncated or unknown content. The model is then as it was.
     """
     directory = find_adapter(directory)
-    settings = read_settings(directory)
+    settings = files.read_settings(directory)
     state = state_of(model)
-    arrays = _read_arrays(directory, settings)
+    arrays = read_tensors(files.weights_path(directory, settings))
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     check_backbone(model, state, settings, directory, arrays)
     _check_numbers(model, state, config, arrays, directory)
@@ -183,9 +159,8 @@ def load_adapter(
             f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), which "
             f"are not those of the model's other adapters ({', '.join(others)}): load it into a model of its own."
         )
-    if head:
-        if settings["head"]["pooler"] and state.family.reads_pooler(model):
-            state.train_pooler(model)
+    if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
+        state.train_pooler(model)
     if config is None:
         if fast not in (None, state.fast):
             raise InputError(
@@ -224,8 +199,8 @@ def read_adapter(directory):
         InputError: missing, truncated or unknown content.
     """
     directory = find_adapter(directory)
-    settings = read_settings(directory)
-    return settings, _read_arrays(directory, settings)
+    settings = files.read_settings(directory)
+    return settings, read_tensors(files.weights_path(directory, settings))
 
 
 def load_trained(
@@ -246,7 +221,7 @@ def load_trained(
         InputError: the encoder is not to be found or is another one, ...
     """
     directory = find_adapter(directory)
-    settings = read_settings(directory)
+    settings = files.read_settings(directory)
     if fast and settings["adapter"] is None:
         raise InputError(f"{{fast}} is for adapters, and {directory} holds none: leave it out.", fast=True)
     source = settings["backbone"]["source"] if backbone is None else backbone
@@ -271,7 +246,7 @@ def load_trained(
 def kind_of_model(model, task=None):
     """The kind of task that a model answers: as `task` says, a dict, or else by its head."""
     state = state_of(model)
-    return kind_of(task, state.family.head_of(model), state.door.config_of(model).num_labels)
+    return files.kind_of(task, state.family.head_of(model), state.door.config_of(model).num_labels)
 
 
 def _collect(model, state):
@@ -281,7 +256,7 @@ def _collect(model, state):
     wanted = {id(variable) for variable in [*model.trainable_variables, *state.changed(model, owner)]}
     values = state.values_of(owner)
     return {
-        key: _stored(state.door.array(variable, values.get(id(variable))), transposed)
+        key: as_stored(state.door.array(variable, values.get(id(variable))), transposed)
         for key, (variable, transposed) in _targets(model, state, state.adapters.get(state.active)).items()
         if key.startswith(("layer", "head.")) or id(variable) in wanted
     }
@@ -297,12 +272,6 @@ def _targets(model, state, adapter):
         for name, (variable, transposed) in state.door.named_weights(model, variables).items():
             targets[f"{prefix}.{name.removeprefix(state.family.prefix(model) + '.')}"] = (variable, transposed)
     return targets
-
-
-def _stored(array, transposed):
-    """A weight as files have it: float32, matrices of the encoder and the head in PyTorch's layout."""
-    array = np.asarray(array, dtype=np.float32)
-    return np.ascontiguousarray(array.T) if transposed else array
 
 
 def _assign(model, state, arrays, head, directory):
@@ -334,13 +303,13 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
     from tf_adapters._installation import __version__
 
     adapter = state.adapters.get(state.active)
-    counts = parameter_counts(model)
+    counts = dataclasses.asdict(parameter_counts(model))
     config = state.door.config_of(model)
     norms = {id(variable) for variable in state.layer_norm_variables(model)}
     targets = _targets(model, state, None)
     encoder = [key for key in arrays if key.startswith("backbone.") and id(targets[key][0]) not in norms]
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": files.FORMAT_VERSION,
         "tf_adapters_version": __version__,
         "adapter": None if adapter is None else adapter.config.to_dict(),
         "trainable": state.trainable,
@@ -348,7 +317,7 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
         "task": task,
         "metrics": metrics,
         "training": training,
-        "pretrained_adapter": state.pretrained_adapter,
+        "pretrained_adapter": state.owner.pretrained,
         "head": {
             "type": state.family.head_of(model) or type(model).__name__,
             "layers": state.door.head_shape(model, state.family).layers,
@@ -366,15 +335,8 @@ def _settings(model, state, arrays, sha256, text, recipe, task, metrics, trainin
             "weights_saved": bool(encoder),
             **state.door.computes(model),
         },
-        "parameters": {
-            "total": counts.total,
-            "trained": counts.trainable,
-            "adapter": counts.adapter,
-            "layer_norm": counts.layer_norm,
-            "head": counts.head,
-            "backbone": counts.backbone,
-        },
-        "weights": {"file": WEIGHTS_FILE, "sha256": sha256},
+        "parameters": {"trained" if kind == "trainable" else kind: count for kind, count in counts.items()},
+        "weights": {"file": files.WEIGHTS_FILE, "sha256": sha256},
     }
 
 
@@ -406,12 +368,8 @@ def check_backbone(model, state, settings, directory, arrays=()):
 
 
 def check_computes(saved, computes, directory):
-    """Raise InputError if an encoder of the same weights computes something else with them.
-
-    Args:
-        saved: dict, `backbone` of a directory's settings.
-        computes: dict of what the encoder computes; see `models.door`.
-    """
+    """Raise InputError if an encoder of the same weights computes something else with them, by `computes` of its door,
+    than `backbone` in a directory's settings says."""
     for key, value in computes.items():
         if value is not None and saved.get(key) is not None and saved[key] != value:
             raise InputError(
@@ -463,7 +421,3 @@ def _check_head(model, state, settings, arrays, directory):
             "the model's", ours or state.door.config_of(model).num_labels,
             "load the encoder with the directory's labels, or with num_labels alone",
         )  # fmt: skip
-
-
-def _read_arrays(directory, settings):
-    return read_tensors(weights_path(to_path(directory), settings))

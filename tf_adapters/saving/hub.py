@@ -40,24 +40,6 @@ def parse_id(text):
     return found and HubId(found["repository"], found["revision"])
 
 
-def fetch(wanted, files):
-    """The folder of the hub's cache that holds a repository's files of these names, downloaded if need be.
-
-    Args:
-        wanted: `HubId`.
-        files: list of str, names or patterns (`"*/adapter_config.json"`) of what is to be fetched, if it is there.
-
-    Returns: a `pathlib.Path`. The last part is the commit.
-
-    Raises:
-        InputError: what huggingface_hub says.
-    """
-    with explained(wanted.repository):
-        from huggingface_hub import snapshot_download
-
-        return pathlib.Path(snapshot_download(wanted.repository, revision=wanted.revision, allow_patterns=list(files)))
-
-
 @contextlib.contextmanager
 def explained(repository):
     """Turn what huggingface_hub raises in the block into an `InputError` with its own message, on one line."""
@@ -88,19 +70,21 @@ def find_adapter(source, *, files=FILES, required=True):
     Args:
         source: path, or `owner/name` or `owner/name@revision` of a repository on the HuggingFace hub. What is on this
             machine by that name wins.
-        files: names of the files that are fetched, or patterns.
+        files: names of the files that are fetched, or patterns (`"*/adapter_config.json"`).
         required: bool, whether a repository without any of them is refused.
 
-    Returns: a `pathlib.Path`; of what is neither here nor such an id the path itself, which readers refuse.
-
-    Raises:
-        InputError: there is no such directory, and the hub has no such repository or does not give it.
+    Returns: a `pathlib.Path`; of what is neither here nor such an id the path itself, which readers refuse. InputError
+    where the hub has no such repository or does not give it.
     """
     path, wanted = to_path(source), parse_id(os.fspath(source))
     if wanted is None or os.path.lexists(path):
         return path
     try:
-        folder = fetch(wanted, files)
+        with explained(wanted.repository):
+            from huggingface_hub import snapshot_download
+
+            found = snapshot_download(wanted.repository, revision=wanted.revision, allow_patterns=list(files))
+        folder = pathlib.Path(found)  # in the hub's cache; the last part is the commit
     except InputError as error:
         raise InputError(f"{source}: there is no such directory. {error}") from None
     if (folder / SETTINGS_FILE).exists() and not (folder / WEIGHTS_FILE).exists():
@@ -207,8 +191,12 @@ def _card(directory, settings, public, repository, base_model, license):
         text = card.read_text(encoding="utf-8") if card.exists() else model_card(settings)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{card} cannot be read ({error}): restore it, or remove it.") from None
-    for old, new in _paths(settings, public):
-        text = text.replace(old, new)
+    # What stands there for an encoder or an adapter.
+    pairs = [(settings["backbone"]["source"], public["backbone"]["source"] or "an encoder that is not on the hub")]
+    if settings.get("pretrained_adapter"):
+        pairs.append((settings["pretrained_adapter"]["directory"], public["pretrained_adapter"]["directory"]))
+    for old, new in pairs:
+        text = text.replace(old, new) if old else text
     with explained(repository):
         from huggingface_hub import ModelCard
 
@@ -237,7 +225,10 @@ def _public(settings, directory, base_model):
     source = backbone["source"]
     if base_model is not None:
         backbone["source"] = None if base_model == NO_ENCODER else base_model
-    elif source is None or (source not in _ALIASES_ON_HUB and not _is_id(source)):
+    # Some ids have no owner.
+    elif source not in _ALIASES_ON_HUB and (
+        source is None or os.path.exists(source) or (parse_id(source) is None and "/" in source)
+    ):
         raise InputError(
             f"{directory} was trained on the encoder {source or 'of nowhere'}, which others do not have there: "
             f"give its id on the hub by {{base_model}}, or '{NO_ENCODER}' if the hub does not have it.",
@@ -247,16 +238,3 @@ def _public(settings, directory, base_model):
         pretrained["directory"] = pathlib.Path(pretrained["directory"]).name
     name = backbone["source"]
     return settings, _ALIASES_ON_HUB.get(name, name and name.partition("@")[0])
-
-
-def _is_id(source):
-    """Whether an encoder's source is an id on the hub, some of which have no owner."""
-    return not os.path.exists(source) and (parse_id(source) is not None or "/" not in source)
-
-
-def _paths(settings, public):
-    """Pairs of what stands for an encoder or an adapter in the card, and what is to stand there."""
-    pairs = [(settings["backbone"]["source"], public["backbone"]["source"] or "an encoder that is not on the hub")]
-    if settings.get("pretrained_adapter"):
-        pairs.append((settings["pretrained_adapter"]["directory"], public["pretrained_adapter"]["directory"]))
-    return [(old, new) for old, new in pairs if old and old != new]

@@ -19,29 +19,38 @@ _COMMANDS = {
 }
 _OF_PAIRS = _line(" --text-pair-column text_pair", text="One text", text_pair="Another")
 _MOST_LABELS_IN_A_TITLE = 4
+_BEGINNING = """---
+library_name: tf-adapters
+tags: [adapter, tensorflow, keras]
+---
+
+# {title}
+
+Trained with tf_adapters {version}: {what}.
+"""
+_USE = """
+Licence: what the encoder's and the data's allow; this file knows of none.
+
+## Use
+
+```bash
+{command}
+```
+
+```python
+import tf_adapters
+model, settings = tf_adapters.load_trained("DIRECTORY")
+```
+"""
 
 
 def model_card(settings):
-    """Markdown text that tells a reader what an adapter directory holds and how to use it.
-
-    Args:
-        settings: content of `tf_adapters.json`.
-    """
+    """Markdown text that tells a reader what the directory with these settings holds and how to use it."""
     backbone, head, parameters = settings["backbone"], settings["head"], settings["parameters"]
     task = settings["task"] or {}
-    lines = [
-        "---",
-        "library_name: tf-adapters",
-        "tags: [adapter, tensorflow, keras]",
-        "---",
-        "",
-        f"# {_title(task, head)}" + (f" on {backbone['source']}" if backbone["source"] else ""),
-        "",
-        f"Trained with tf_adapters {settings['tf_adapters_version']}: `{settings['trainable']}`"
-        + (f", recipe `{settings['recipe']}`" if settings["recipe"] else "")
-        + ".",
-        "",
-    ]
+    title = _title(task, head) + (f" on {backbone['source']}" if backbone["source"] else "")
+    what = f"`{settings['trainable']}`" + (f", recipe `{settings['recipe']}`" if settings["recipe"] else "")
+    lines = [_BEGINNING.format(title=title, version=settings["tf_adapters_version"], what=what)]
     if backbone["weights_saved"]:
         lines += ["The encoder's own weights were trained too and are part of this directory.", ""]
     lines += _result(settings)
@@ -54,17 +63,11 @@ def model_card(settings):
     ]
     if settings["adapter"]:
         rows += [(f"Adapter {key}", value) for key, value in settings["adapter"].items()]
+    pooler = ", with the encoder's pooler" if head["pooler"] else ""
     rows += [
-        (
-            "Encoder",
-            f"{backbone['source']} ({backbone['model_type']}, {backbone['num_hidden_layers']} x "
-            f"{backbone['hidden_size']})",
-        ),
+        ("Encoder", "{source} ({model_type}, {num_hidden_layers} x {hidden_size})".format(**backbone)),
         ("Encoder digest", backbone["sha256"]),
-        (
-            "Head",
-            f"{head['type']}, {head['layers']} layer(s)" + (", with the encoder's pooler" if head["pooler"] else ""),
-        ),
+        ("Head", f"{head['type']}, {head['layers']} layer(s){pooler}"),
     ]
     if task.get("kind") != "masked-lm":
         rows.append(("Labels", ", ".join(head["labels"]) if head["labels"] else head["num_labels"]))
@@ -74,21 +77,8 @@ def model_card(settings):
     lines += ["## Settings", "", "| | |", "|---|---|"] + [f"| {name} | {_cell(value)} |" for name, value in rows]
     if task.get("source"):
         lines += ["", f"Data: {task['source']}"]
-    lines += ["", "Licence: what the encoder's and the data's allow; this file knows of none."]
-    lines += [
-        "",
-        "## Use",
-        "",
-        "```bash",
-        _COMMANDS.get(task.get("kind")) or (_OF_PAIRS if task.get("text_pairs") else f"echo 'a text' | {_PREDICT}"),
-        "```",
-        "",
-        "```python",
-        "import tf_adapters",
-        'model, settings = tf_adapters.load_trained("DIRECTORY")',
-        "```",
-        "",
-    ]
+    usual = _OF_PAIRS if task.get("text_pairs") else f"echo 'a text' | {_PREDICT}"
+    lines.append(_USE.format(command=_COMMANDS.get(task.get("kind")) or usual))
     return "\n".join(lines)
 
 

@@ -71,11 +71,8 @@ _OF_A_CLASS = ("precision", "recall", "f1", "rows")
 
 
 def read_settings(directory):
-    """The checked content of a directory's `tf_adapters.json`.
-
-    Raises:
-        InputError: no such directory, no adapter in it, not JSON, a newer format.
-    """
+    """The checked content of a directory's `tf_adapters.json`; InputError for no such directory, no adapter in it, not
+    JSON, a newer format."""
     directory = to_path(directory)
     path = directory / SETTINGS_FILE
     if not directory.is_dir():
@@ -112,8 +109,8 @@ def read_settings(directory):
 
 
 def check_task(task, where):
-    """Raise InputError, whose message begins with `where`, if a dict that describes a task has an entry of another type
-    than it has to have."""
+    """Raise InputError, whose message begins with `where`, if an entry of a task's description has another type than it
+    has to have."""
     _check_known(task, _TASK, where, "task.")
     said = task.get("reading", {})
     _check(said, dict.fromkeys(said, str), where, "task.reading.")
@@ -173,15 +170,7 @@ def task_of(settings):
 
 
 def weights_path(directory, settings):
-    """Path of the weights that the settings describe.
-
-    Args:
-        directory: `pathlib.Path`.
-        settings: content of its `tf_adapters.json`.
-
-    Raises:
-        InputError: the directory lacks them, or has others.
-    """
+    """Path of the weights that the settings of a directory describe; InputError if it lacks them, or has others."""
     for file in (WEIGHTS_FILE, NEXT_WEIGHTS_FILE):
         path = directory / file
         if path.exists() and sha256_of(path) == settings["weights"]["sha256"]:

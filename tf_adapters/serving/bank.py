@@ -12,9 +12,7 @@ import tensorflow as tf
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
-from tf_adapters.models.door import door_called
-from tf_adapters.models.loading import choose_door, load_backbone
-from tf_adapters.models.routing import routing_of
+from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import check_finite
 from tf_adapters.ranges import check_choice
@@ -79,7 +77,8 @@ class AdapterBank:
             # What a head needs of a pooler is in its directory.
             warnings.filterwarnings("ignore", message=".*no pooler weights")
             self.backbone: Model = load_backbone(backbone, head="none", door=door)
-        routing_of(self.backbone).make_routable(state_of(self.backbone).family, self.backbone)
+        state = state_of(self.backbone)
+        state.door.make_routable(state.family, self.backbone)
         self._encoder = Encoder(self.backbone)
         self._lock = threading.RLock()
         pooler = [

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_adapters.errors import InputError
 from tf_adapters.kinds.kind import NOT_FINITE, NOT_UTF8
 from tf_adapters.layers.bank import HeadPool, RowTable
-from tf_adapters.models.routing import PLACES, Routes, routing_of, sites_of
+from tf_adapters.models.site import PLACES, Routes, sites_of
 from tf_adapters.models.state import state_of
 from tf_adapters.tasks.labels import KINDS
 from tf_adapters.text.tokenizer import is_utf8, no_autograph
@@ -234,7 +234,7 @@ class BankGraph:
         routes = Routes(*map(no_autograph, (change, before, norm)), places=places)
         with self.lock:
             state = state_of(self.backbone)
-            hidden = routing_of(self.backbone).encode(state.family, self.backbone, inputs, routes)
+            hidden = state.door.encode(state.family, self.backbone, inputs, routes)
         return hidden, self._pooled(hidden[:, 0], columns)
 
     def _pooled(self, first, columns):

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.door import only_on_tensorflow
-from tf_adapters.models.merging import merged
+from tf_adapters.models.injection import merged
 from tf_adapters.models.state import state_of
 from tf_adapters.ranges import check_choice
 from tf_adapters.saving.atomic import replacing

@@ -8,7 +8,6 @@ from tf_adapters.config import DENSE_PLACES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import POOLS
 from tf_adapters.methods import config_from_dict
-from tf_adapters.models.routing import norm_layers
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import check_computes, read_adapter
 from tf_adapters.saving.settings import kind_of
@@ -42,7 +41,7 @@ class Encoder:
             raise InputError(
                 "The encoder was changed since it was loaded, and adapters were trained on it as it was: load it again."
             )
-        norms, origin = norm_layers(family, model), state.origin(model)
+        norms, origin = family.layer_norms(model, "all"), state.origin(model)
         self.model, self.family, self.ops, self.source = model, family, state.door.ops, state.source
         self.digest = origin.digest if family.pooled_classifier else origin.digest_without_pooler
         self.hidden_size, self.depth = config.hidden_size, len(family.blocks(model))

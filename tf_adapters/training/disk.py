@@ -25,13 +25,10 @@ HEAD_FOLDER = "head"
 
 
 class ResumeFile:
-    """Saves and restores every variable that a training step reads or changes.
+    """Saves and restores every variable that a training step reads or changes, a dict from a group's name to its list.
 
-    Args:
-        path: the file.
-        variables: dict from a group's name to its list of variables; the same lists, in the
-            same order, in the run that saves and in the one that restores.
-        writes: bool, whether this process is the one that writes; the others read their variables with it.
+    The lists are the same, in the same order, in the run that saves and in the one that restores. Of several processes
+    the one that `writes` does; the others read their variables with it.
     """
 
     def __init__(self, path, variables, *, writes=True):
@@ -49,13 +46,8 @@ class ResumeFile:
             write_safetensors(self.path, arrays, metadata={"info": json.dumps(info)})
 
     def restore(self):
-        """Assign the variables.
-
-        Returns: the `info` of the run that saved.
-
-        Raises:
-            InputError: there is no such file, it is damaged, or it belongs to a run with other variables.
-        """
+        """Assign the variables; the `info` of the run that saved. InputError as `read_info`, or if the file belongs to
+        a run with other variables."""
         from safetensors.numpy import load_file
 
         info = read_info(self.path)
@@ -70,14 +62,8 @@ class ResumeFile:
 
 
 def refuse_other(output, held, before, now):
-    """Raise InputError if what is there was made with other settings than what is to go on with it.
-
-    Args:
-        output: path.
-        held: str, what is there: "a run", "a search".
-        before: dict of its settings.
-        now: dict of this one's, of which those count that the other has too.
-    """
+    """Raise InputError if what is there (`held`: "a run", "a search") was made with other settings than what is to go
+    on with it, of which those count that both have."""
     for name, value in json.loads(json.dumps(now)).items():
         known = before.get(name, value)
         if known != value:
@@ -89,11 +75,7 @@ def refuse_other(output, held, before, now):
 
 
 def read_info(path):
-    """The `info` of a saved run, without its variables.
-
-    Raises:
-        InputError: there is no such file, or it is damaged.
-    """
+    """The `info` of a saved run, without its variables; InputError if there is no such file, or it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:

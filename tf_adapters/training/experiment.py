@@ -14,11 +14,9 @@ from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.scoring import Scorer
-from tf_adapters.models.door import door_called
+from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.injection import add_adapters
-from tf_adapters.models.loading import choose_door, load_backbone
-from tf_adapters.models.storage import cast_frozen
-from tf_adapters.models.trainable import set_trainable
+from tf_adapters.models.trainable import cast_frozen, set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
@@ -145,9 +143,9 @@ class Experiment:
     def devices(self):
         """How many compute the rows of a batch, an int."""
         if self.door != "transformers":
-            from tf_adapters.training import on_keras3
+            from tf_adapters.training import step_keras3
 
-            return on_keras3.devices()
+            return step_keras3.devices()
         return 1 if self.strategy is None else self.strategy.num_replicas_in_sync
 
     def task_of(self, seed: Optional[int] = None) -> Task:
@@ -204,16 +202,8 @@ class Experiment:
             # Its files would be shown together with this run's; everything else is replaced in one stroke.
             shutil.rmtree(output / "tensorboard", ignore_errors=True)
         settings = dataclasses.replace(self.settings, seed=seed, recipe=self.recipe.name)
-        return fit(
-            model,
-            self.task_of(seed),
-            tokenizer,
-            output,
-            settings,
-            resume=resume,
-            reporter=reporter,
-            strategy=self.strategy,
-        )
+        going_on = {"resume": resume, "reporter": reporter, "strategy": self.strategy}
+        return fit(model, self.task_of(seed), tokenizer, output, settings, **going_on)
 
     def score(
         self,
@@ -344,22 +334,14 @@ def score(model, tokenizer, task, *, batch_size=32, scorer=None, progress=None):
 
 
 def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None, door=None):
-    """Load a pretrained encoder with the head that a task needs.
+    """Load a pretrained encoder with the head that a task needs: `(model, tokenizer)`.
 
     Args:
-        source: as in `load_backbone`.
-        task: `Task`.
         max_length: int, tokens that are kept of a text.
-        head_layers: as in `load_backbone`.
         seed: int, decides the head's initial weights; Keras' global generators start from it.
         backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or
             None.
-        door: as in `load_backbone`.
-
-    Returns: `(model, tokenizer)`.
-
-    Raises:
-        InputError: as `load_backbone` and `load_tokenizer`.
+        source, head_layers, door: as in `load_backbone`.
     """
     kind = get_kind(task.kind)
     door = choose_door(door)
@@ -375,22 +357,25 @@ def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=N
     return model, load_tokenizer(model, max_length=max_length)
 
 
-MOST_CLASSES_KEPT = 200
+_MOST_CLASSES_KEPT = 200
 
 
 def keep(task, output, held_out):
-    """Keep a result in its adapter directory, with what is reached without training.
-
-    Args:
-        task: `Task`.
-        output: path of the adapter directory.
-        held_out: `HeldOut`.
-
-    Returns: `without_training`.
-    """
+    """Keep a `HeldOut` in its adapter directory, with what is reached without training, which is returned."""
     kind = get_kind(task.kind)
     others = without_training(kind, task, held_out.rows)
-    keep_result(output, _result(kind, task, held_out, others))
+    classes = kind.classes(held_out.rows, held_out.outputs) if len(task.labels) <= _MOST_CLASSES_KEPT else None
+    # No times, by which equal runs would differ.
+    result = {
+        "split": held_out.split,
+        "rows": len(held_out.rows),
+        "numbers": {name: float(value) for name, value in held_out.numbers.items()},
+        "without_training": {what: float(value) for what, value in others.items()},
+        "classes": None if classes is None else class_report(*classes, task.labels).classes,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "versions": versions(),
+    }
+    keep_result(output, result)
     return others
 
 
@@ -404,18 +389,3 @@ def without_training(kind, task, rows):
     if alone is not None:
         found[alone[0]] = kind.score(task.metric, rows, alone[1])[primary]
     return found
-
-
-def _result(kind, task, held_out, others):
-    """What the adapter directory keeps of it; no times, by which equal runs would differ."""
-    classes = kind.classes(held_out.rows, held_out.outputs)
-    few = len(task.labels) <= MOST_CLASSES_KEPT
-    return {
-        "split": held_out.split,
-        "rows": len(held_out.rows),
-        "numbers": {name: float(value) for name, value in held_out.numbers.items()},
-        "without_training": {what: float(value) for what, value in others.items()},
-        "classes": class_report(*classes, task.labels).classes if classes is not None and few else None,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": versions(),
-    }

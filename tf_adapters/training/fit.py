@@ -85,8 +85,11 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
     check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
     settings.check_kind(kind)
-    trained_as = _trained_as(state)
-    settings = trained_as.checked(settings, kind, strategy)
+    if state.door.NAME == "transformers":
+        from tf_adapters.training.step import Trained
+    else:
+        from tf_adapters.training.step_keras3 import Trained
+    settings = Trained.checked(settings, strategy)
     kind.check_model(model, "The task", task.labels)
     examples = kind.examples(task.train, tokenizer)
     if settings.jit_compile and len(examples) < settings.batch_size:
@@ -102,7 +105,7 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
 
     if task.labels:
         state.name_labels(model, task.labels)
-    trained = trained_as(model, kind, examples, tokenizer, settings, workers)
+    trained = Trained(model, kind, examples, tokenizer, settings, workers)
     variables = trained.compile(steps)
     for note in getattr(examples, "notes", ()):
         reporter.note(note)
@@ -150,15 +153,6 @@ def _checked_state(model):
     return state
 
 
-def _trained_as(state):
-    """The class of what the model's Keras trains, and of how."""
-    if state.door.NAME == "transformers":
-        from tf_adapters.training.on_keras2 import Trained
-    else:
-        from tf_adapters.training.on_keras3 import Trained
-    return Trained
-
-
 def _compared(model, task, tokenizer, trained, steps):
     """Everything that decides what a run comes to, a dict for JSON."""
     state, settings = state_of(model), trained.settings
@@ -173,7 +167,7 @@ def _compared(model, task, tokenizer, trained, steps):
         **trained.identity,
         "trainable": state.trainable,
         "adapter": state.adapters[state.active].config.to_dict() if state.active else None,
-        "pretrained_adapter": state.pretrained_adapter and state.pretrained_adapter["sha256"],
+        "pretrained_adapter": state.owner.pretrained and state.owner.pretrained["sha256"],
         "text": tokenizer.settings(),
         "frozen_weights": frozen_digest(model),
         "metric": task.metric,

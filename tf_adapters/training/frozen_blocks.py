@@ -7,9 +7,10 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._keras import keras
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.state import state_of
-from tf_adapters.models.transformers.upper_blocks import lower_blocks
+from tf_adapters.models.transaction import replaced
 from tf_adapters.text.batching import padding_multiple, sorted_batches
 
 _CHUNK_EXAMPLES = 1024
@@ -36,44 +37,28 @@ def frozen_depth(model):
             return "has dropout; dropout=0 (--dropout 0) switches it off"
         return None
 
-    reason = problem(main.embeddings)
-    if reason is not None:
-        raise InputError(
-            f"{{cache_frozen}} needs blocks at the bottom that never change, but the embedding layer {reason}.",
-            cache_frozen=True,
-        )
-    for depth, block in enumerate(blocks):
-        reason = (
-            "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three" if depth in adapted else problem(block)
-        )
+    hint = "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three"
+    reasons = [hint if number in adapted else problem(block) for number, block in enumerate(blocks)]
+    for where, reason in (("the embedding layer", problem(main.embeddings)), ("block 0", reasons[0])):
         if reason is not None:
-            break
-    else:
-        return len(blocks)
-    if depth == 0:
-        raise InputError(
-            f"{{cache_frozen}} needs blocks at the bottom that never change, but block 0 {reason}.", cache_frozen=True
-        )
-    return depth
+            raise InputError(
+                f"{{cache_frozen}} needs blocks at the bottom that never change, but {where} {reason}.",
+                cache_frozen=True,
+            )
+    return next((depth for depth, reason in enumerate(reasons) if reason is not None), len(blocks))
 
 
 class StoredStates:
     """Outputs of block `depth - 1` for encoded examples, without padding, in a memory-mapped file that has no name.
 
     Args:
-        model: a transformers TensorFlow model.
         depth: int, as `frozen_depth` says.
         examples: rows or `PackedExamples`, as `training_batches` takes them.
-        tokenizer: `Tokenizer`.
         folder: where to make the file; the disk's space is free again after `close`, or when the process ends.
-        batch_size: int.
         progress: function called with the number of examples done so far after each batch, or None.
 
     Attributes:
-        tokens: int, how many there are.
-        bytes: int, size of the file.
-
-    Raises: InputError, if the file cannot be written.
+        tokens, bytes: ints, how many tokens there are, and the size of the file.
     """
 
     def __init__(self, model, depth, examples, tokenizer, folder, *, batch_size, progress=None):
@@ -86,7 +71,7 @@ class StoredStates:
         padding = {"multiple_of": padding_multiple(fast=fast), "fill": fast}
         path = pathlib.Path(folder) / "frozen_blocks.bin"
         try:
-            with _writing(path) as file:
+            with open(path, "wb") as file:
                 for first in range(0, count, _CHUNK_EXAMPLES):
                     index = np.arange(first, min(first + _CHUNK_EXAMPLES, count))
                     encoded = examples.encode(tokenizer, tf.constant(index))
@@ -97,6 +82,14 @@ class StoredStates:
             self.tokens = int(self._starts[-1])
             self.bytes = self.tokens * self.size * self.dtype.size
             self._map = np.memmap(path, self.dtype.as_numpy_dtype, "r", shape=(self.tokens, self.size))
+        except OSError as error:
+            hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
+            raise InputError(
+                f"{path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew with "
+                "{overwrite}, or write to another disk.",
+                cache_frozen=True,
+                overwrite=NAME,
+            ) from None
         finally:
             # What is mapped stays readable without a name, and no kill leaves it behind.
             path.unlink(missing_ok=True)
@@ -114,12 +107,8 @@ class StoredStates:
         return chunk
 
     def inputs(self, encoded, rows):
-        """Inputs of `UpperBlocks` for a batch, in a graph too.
-
-        Args:
-            encoded: dict of the padded tensors of the batch; its mask is kept.
-            rows: int64 tensor `(batch,)`, the examples' numbers.
-        """
+        """Inputs of `UpperBlocks`, in a graph too, for a batch of padded tensors, whose mask is kept; `rows` are the
+        examples' numbers, int64 `(batch,)`."""
         mask = encoded["attention_mask"]
         states = tf.numpy_function(self._read, [rows, tf.shape(mask)[1]], self.dtype, stateful=False)
         return {"states": tf.ensure_shape(states, [None, None, self.size]), "attention_mask": mask}
@@ -137,17 +126,61 @@ class StoredStates:
         return states
 
 
+# A model in two parts: the blocks up to a depth, and what stands above them.
+
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
 @contextlib.contextmanager
-def _writing(path):
-    """A file that is opened for writing, and whose failures are InputErrors."""
-    try:
-        with open(path, "wb") as file:
-            yield file
-    except OSError as error:
-        hint = "the outputs of the frozen blocks do not fit; " if error.errno == errno.ENOSPC else ""
-        raise InputError(
-            f"{path} cannot be written ({error.strerror}): {hint}leave {{cache_frozen}} out and start anew with "
-            "{overwrite}, or write to another disk.",
-            cache_frozen=True,
-            overwrite=NAME,
-        ) from None
+def _with_layers(model, blocks, embeddings=None):
+    """While a graph is traced, the encoder has these blocks; with other embeddings given, they are not the lowest
+    ones."""
+    family = state_of(model).family
+    main = family.main_layer(model)
+    changes = [(family.stack(model), "layer", list(blocks))]
+    if embeddings is not None:
+        changes.append((main, "embeddings", embeddings))
+        changes += [(owner, attribute, None) for owner, attribute in family.beside_lowest(model)]
+    with replaced(changes):
+        yield main
+
+
+def lower_blocks(model, depth):
+    """The embeddings and the first `depth` blocks in inference: a tf.function from the dict of int32 `(batch, length)`
+    tensors that the model takes to hidden states, `(batch, length, hidden)`."""
+    family = state_of(model).family
+    blocks, specs = family.blocks(model)[:depth], {name: tf.TensorSpec((None, None), tf.int32) for name in _INPUTS}
+
+    @tf.function(input_signature=[specs], autograph=family.autograph)
+    def lower(inputs):
+        with _with_layers(model, blocks) as main:
+            # With hidden states asked for, no block is computed for its first token alone.
+            return main(family.inputs(inputs), output_hidden_states=True, training=False).last_hidden_state
+
+    return lower
+
+
+class UpperBlocks(keras.Model):
+    """A model that goes on with the block `first`, where its lower blocks ended; it has the model's own weights.
+
+    Call arguments:
+        inputs: dict of `states`, `(batch, length, hidden)`, the outputs of block `first - 1`, and
+            int32 `attention_mask`, `(batch, length)`.
+    """
+
+    def __init__(self, model, first):
+        super().__init__(name="upper_blocks", dtype=model.dtype_policy)
+        self.whole = model
+        self.first = first
+
+    def call(self, inputs, training=None):
+        blocks = state_of(self.whole).family.blocks(self.whole)[self.first :]
+
+        def pass_on(*_, inputs_embeds, **__):
+            return inputs_embeds
+
+        with _with_layers(self.whole, blocks, pass_on):
+            return self.whole(
+                {"inputs_embeds": inputs["states"], "attention_mask": inputs["attention_mask"]}, training=training
+            )

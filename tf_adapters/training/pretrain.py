@@ -9,8 +9,7 @@ from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import cast_frozen
-from tf_adapters.models.trainable import set_trainable
+from tf_adapters.models.trainable import cast_frozen, set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import in_range
 from tf_adapters.saving.atomic import remove_dead, remove_folder

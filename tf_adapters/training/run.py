@@ -219,15 +219,9 @@ class Run:
             if self.asked.is_set():
                 raise _Stopped
 
-        depth, folder = self.trained.depth, self.output / RESUME_FOLDER
+        depth, folder, rows = self.trained.depth, self.output / RESUME_FOLDER, self.settings.batch_size
         states = StoredStates(
-            self.whole,
-            depth,
-            self.trained.examples,
-            self.tokenizer,
-            folder,
-            batch_size=self.settings.batch_size,
-            progress=progress,
+            self.whole, depth, self.trained.examples, self.tokenizer, folder, batch_size=rows, progress=progress
         )
         self.reporter.note(
             f"Outputs of the {depth} frozen lower blocks: {states.tokens:,} tokens, {states.bytes / 1e6:,.0f} MB on "
@@ -272,11 +266,7 @@ class Run:
             return  # stopped within the epoch
         loss = float(self.kind.running_loss(logs))
         if not math.isfinite(loss):
-            raise DivergedError(
-                f"The training loss of epoch {epoch + 1} is {loss}: training diverged. Try a lower {{learning_rate}}; "
-                f"the best epoch before it is kept in {self.output}.",
-                learning_rate=NAME,
-            )
+            raise self._diverged(f"The training loss of epoch {epoch + 1} is {loss}")
         validation = self.task.validation
         numbers = self.workers.from_chief(lambda: self._validate(validation))
         validation_loss = numbers.pop(_LOSS, None)
@@ -315,11 +305,13 @@ class Run:
         correlation of outputs that are all the same is no number."""
         for name, number in numbers.items():
             if math.isinf(number) or (math.isnan(number) and self.settings.keep_periods):
-                raise DivergedError(
-                    f"The validation {name.replace('_', ' ')} after step {self.done} is {number}: training diverged. "
-                    f"Try a lower {{learning_rate}}; what was best before is kept in {self.output}.",
-                    learning_rate=NAME,
-                )
+                raise self._diverged(f"The validation {name.replace('_', ' ')} after step {self.done} is {number}")
+
+    def _diverged(self, what):
+        return DivergedError(
+            f"{what}: training diverged. Try a lower {{learning_rate}}; what was best before is kept in {self.output}.",
+            learning_rate=NAME,
+        )
 
     def _save_adapter(self, directory, numbers):
         if not self.workers.chief:

@@ -1,7 +1,8 @@
 """How a task is trained: each choice once, with its help and what it excludes; numbers have their ranges in ranges.py.
 
 The options of the command line, the dimensions of a search, what a resumed run compares and what an adapter directory
-keeps are read from these fields. A new choice is a field here, and its effect where training is put together.
+keeps are read from these fields. A new choice is a field here, and its effect where training is put together. Behind
+them stand the strategies, and TF_CONFIG, which says who works together. Nothing here loads TensorFlow.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import importlib.util
 from typing import Optional
 
 from tf_adapters.errors import InputError
+from tf_adapters.paths import parse_json
 from tf_adapters.ranges import RANGES, Real, check_fields, choice, choices_of
 from tf_adapters.recipes import FULL_LEARNING_RATE
 
@@ -238,9 +240,7 @@ class TrainingSettings:
 
     def to_dict(self):
         """The fields, a dict for JSON."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
-        }
+        return dataclasses.asdict(self)
 
     @classmethod
     def of_recipe(cls, recipe, trainable=None, **given):
@@ -313,13 +313,7 @@ def usual_settings(recipe, trainable="adapters"):
     """What a run has where nothing else is asked for: dict of the fields of `TrainingSettings` that recipes decide.
 
     A recipe for adapters has a rate that would destroy pretrained weights, which its dropout does not protect either.
-
-    Args:
-        recipe: `Recipe`.
-        trainable: str, as in `set_trainable`.
-
-    Raises:
-        InputError: a recipe of pretraining.
+    InputError for a recipe of pretraining.
     """
     recipe.check_labels()
     settings = {name: getattr(recipe, name) for name, choice in choices().items() if choice.of_recipe}
@@ -371,3 +365,68 @@ def check_door(values, door):
 def option_of(name):
     """The option of the command line for a field, such as "--batch-size"."""
     return choices()[name].options_of(name)[0]
+
+
+# Of several workers
+
+STRATEGIES = ("mirrored", "multi-worker")
+_EXAMPLE = (
+    'TF_CONFIG=\'{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, "task": {"type": "worker", "index": 0}}\''
+)
+_JOBS = ("chief", "worker")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """What this process is among the others.
+
+    Attributes:
+        workers: int, how many processes there are.
+        number: int, this one's, from 0; that one writes.
+    """
+
+    workers: int = 1
+    number: int = 0
+
+    @property
+    def chief(self):
+        return self.number == 0
+
+
+def read_cluster(environment):
+    """The `Cluster` of the variable TF_CONFIG; InputError, with one that is right, where it is not set or not what a
+    multi-worker training needs."""
+    text = environment.get("TF_CONFIG", "")
+    if not text.strip():
+        raise _error("it is not set")
+    try:
+        config = parse_json(text)
+    except ValueError as error:
+        raise _error(f"it is not JSON ({error})") from None
+    cluster, task = (config.get(name) if isinstance(config, dict) else None for name in ("cluster", "task"))
+    if not isinstance(cluster, dict) or not all(job in _JOBS and _are_addresses(cluster[job]) for job in cluster):
+        raise _error('its "cluster" must be an object with a list of addresses HOST:PORT for "worker"')
+    order = [(job, index) for job in _JOBS for index in range(len(cluster.get(job, ())))]
+    if len(order) < 2 or len(cluster.get("chief", ())) > 1:
+        raise _error('its "cluster" must have two workers or more, of which one may be the "chief"')
+    own = (task.get("type"), task.get("index")) if isinstance(task, dict) else None
+    if own not in order:
+        known = ", ".join(f"{job} {index}" for job, index in order)
+        raise _error(
+            f'its "task" must say which worker this process is, by "type" and "index" ({known}), and is {task!r}'
+        )
+    return Cluster(workers=len(order), number=order.index(own))
+
+
+def _are_addresses(value):
+    return isinstance(value, list) and all(
+        isinstance(address, str) and address.rpartition(":")[2].isdecimal() for address in value
+    )
+
+
+def _error(reason):
+    return InputError(
+        f"{{strategy}} needs the environment variable TF_CONFIG, and {reason}. On the first of two machines: "
+        f"{_EXAMPLE}; on the second the index is 1.",
+        strategy="multi-worker",
+    )

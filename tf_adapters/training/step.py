@@ -1,4 +1,4 @@
-"""One training step of Keras 2, and what settings change in it."""
+"""What Keras 2 trains: a model of transformers, its training step, and what settings change in it."""
 
 import contextlib
 import functools
@@ -6,14 +6,18 @@ import functools
 import tensorflow as tf
 
 from tf_adapters._keras import keras
-from tf_adapters._keras_internals import uncast
+from tf_adapters._keras_internals import loss_scale_variables, uncast
 from tf_adapters.errors import InputError
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
+from tf_adapters.layers.ops import keras2
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
+from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import outputs_of
-from tf_adapters.training.trained import matrices_to_mix
+from tf_adapters.training import trained
+from tf_adapters.training.frozen_blocks import UpperBlocks, frozen_depth
+from tf_adapters.training.settings import check_door
 
 
 class Change:
@@ -42,16 +46,10 @@ class Change:
 
 
 class TrainingStep(keras.Model):
-    """What Keras trains: a model whose step is the usual one with some changes.
+    """What Keras trains: a model, or one around it, whose step is the usual one with some changes.
 
-    Args:
-        model: a transformers TensorFlow model, or one around it, whose outputs `outputs_of` reads.
-        changes: `Change`s; the gradients of a later one are made of those of the ones before it.
-
-    Call arguments: those of `model`.
-
-    Returns: the logits, or for a span head the dict of `start_logits` and `end_logits`. In inference nothing is
-    changed.
+    The gradients of a later `Change` are made of those of the ones before it. It is called as the model, in inference
+    without changes, and answers what `outputs_of` reads.
     """
 
     def __init__(self, model, changes=()):
@@ -160,17 +158,9 @@ class Mixout(Change):
     the encoder's dense layers and of adapters that train; the head, which was not pretrained, embeddings and vectors
     stay as they are. In inference nothing is mixed.
 
-    Args:
-        model: a transformers TensorFlow model.
-        rate: float in (0, 1), `p`.
-        seed: int, decides the masks.
-
     Attributes:
         dropouts: list of SeededDropouts, whose state is that of the masks.
         begun: list of float32 variables, the matrices at the beginning.
-
-    Raises:
-        InputError: a rate out of range, or nothing to mix.
 
     Reference: Lee et al. 2020, section 3 and algorithm 1; He et al. 2021, table 7 (0.9 in place of every dropout).
     """
@@ -178,7 +168,7 @@ class Mixout(Change):
     def __init__(self, model, rate, *, seed):
         self.dropouts, self.begun, self._places = [], [], []
         layers = [layer for layer in model.submodules if isinstance(layer, (keras.layers.Dense, MethodLayer))]
-        for number, owners in enumerate(matrices_to_mix(model, layers, rate)):
+        for number, owners in enumerate(trained.matrices_to_mix(model, layers, rate)):
             # float32 under mixed precision too, where rounding would hide what a weight moved.
             # Other seeds than those of the model's dropout.
             dropout = SeededDropout(rate, seed=(seed * 1_000_033 + 2**30 + number) % 2**31, dtype="float32")
@@ -202,11 +192,7 @@ class GradientCheckpointing(Change):
     those of the first: their seeds are drawn before the block. Losses and gradients are those without, but for the
     rounding of operations that TensorFlow fuses where it needs nothing between them.
 
-    Args:
-        model: a transformers TensorFlow model, after `seed_dropout`.
-
-    Raises:
-        InputError: a block has dropout that cannot be repeated.
+    InputError where a block has dropout that cannot be repeated.
 
     Reference: Chen et al. 2016, section 4.1, with a block as a segment.
     """
@@ -301,13 +287,11 @@ def _zero_after(upstream):
 
 
 def seed_dropout(model, seed, *, rate=None):
-    """Replace each dropout layer of a model by a SeededDropout, or seed those there anew.
+    """Replace each dropout layer of a model by a SeededDropout, or seed those there anew: a list of them, in an order
+    that depends on the model alone.
 
-    Args:
-        rate: float in [0, 1), for the encoder and the head (adapters have their config's), or
-            None for the rates that they were built with, whatever an earlier call said.
-
-    Returns: the list of SeededDropout layers, in an order that depends on the model alone.
+    The rate, in [0, 1), is for the encoder and the head (adapters have their config's); None is for those that they
+    were built with, whatever an earlier call said.
     """
     layers = []
     for owner, attribute, value, its_rate in state_of(model).family.dropout_layers(model):
@@ -324,3 +308,44 @@ def seed_dropout(model, seed, *, rate=None):
         setattr(owner, attribute, dropout)
         layers.append(dropout)
     return layers
+
+
+class Trained(trained.Trained):
+    """As of `trained.Trained`; `keras_model` is a `TrainingStep`."""
+
+    ops = keras2
+    identity = {"door": "transformers", "backend": "tensorflow"}
+
+    @staticmethod
+    def checked(settings, strategy):
+        check_door(settings.to_dict(), "transformers")
+        return settings
+
+    def __init__(self, model, kind, examples, tokenizer, settings, workers):
+        super().__init__(model, kind, examples, tokenizer, settings, workers)
+        self.precision = keras.mixed_precision.global_policy().name
+        dropouts = seed_dropout(model, settings.seed, rate=settings.dropout)
+        self.depth = frozen_depth(model) if settings.cache_frozen else 0
+        inner = kind.trained(model, jit_compile=settings.jit_compile)
+        if settings.cache_frozen and inner is not model:
+            raise InputError(
+                f"{{cache_frozen}}: what {kind.name} reads of a text is another in each step; leave it out.",
+                cache_frozen=True,
+            )
+        changes = []
+        if settings.mixout:
+            changes.append(mixout := Mixout(model, settings.mixout, seed=settings.seed))
+            self.begun = mixout.begun
+        if settings.checkpoint_gradients:
+            changes.append(GradientCheckpointing(model))
+        if settings.accumulate > 1:
+            changes.append(GradientAccumulation(settings.accumulate, kind.loss_weight))
+        dropouts = [*dropouts, *(dropout for change in changes for dropout in change.dropouts)]
+        self.draws = [layer.generator.state for layer in dropouts]
+        self.keras_model = TrainingStep(UpperBlocks(model, self.depth) if self.depth else inner, changes)
+
+    def optimizer_variables(self, optimizer):
+        return [*optimizer.variables, *loss_scale_variables(optimizer)]
+
+    def end(self):
+        hold_gradients_weakly()

@@ -1,16 +1,25 @@
-"""One training step of Keras 3, and what settings change in it; `step` is Keras 2's."""
+"""What Keras 3 trains: a model of KerasHub, on TensorFlow, JAX or PyTorch, its step, and what settings change in it.
+
+`step` is Keras 2's.
+"""
 
 import contextlib
+import dataclasses
 import functools
 
 import keras
 
-from tf_adapters._keras3_internals import layers_of, uncast
+from tf_adapters import _keras3_internals as internals
+from tf_adapters.errors import InputError
 from tf_adapters.layers.method import MethodLayer
+from tf_adapters.layers.ops import keras3
+from tf_adapters.models.keras_hub.door import Called, compiles_shapes
 from tf_adapters.models.keras_hub.site import Site
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
-from tf_adapters.training.trained import matrices_to_mix
+from tf_adapters.text.batching import in_parts
+from tf_adapters.training import trained
+from tf_adapters.training.settings import check_door, check_rows
 
 
 class TrainingStep(keras.Model):
@@ -35,26 +44,13 @@ class TrainingStep(keras.Model):
 
 
 class Mixout:
-    """Each matrix is partly, at every training step anew, the one that it began with; as of the first door's
-    `step.Mixout`.
-
-    Args:
-        model: a model of KerasHub.
-        rate: float in (0, 1), the probability with which an entry is that of the beginning.
-        seed: int, decides the masks.
-
-    Attributes:
-        seeds: list of SeedGenerators, whose state is that of the masks.
-        begun: list of float32 variables, the matrices at the beginning.
-
-    Raises:
-        InputError: a rate out of range, or nothing to mix.
-    """
+    """As of the first door's `step.Mixout`, for a model of KerasHub; `seeds` are SeedGenerators, whose state is that of
+    the masks."""
 
     def __init__(self, model, rate, *, seed):
         kinds = (keras.layers.Dense, keras.layers.EinsumDense, MethodLayer)
-        layers = [layer for layer in layers_of(model) if isinstance(layer, kinds)]
-        self.rate, self._places, first = rate, matrices_to_mix(model, layers, rate), seed * 1_000_033 + 2**30
+        layers = [layer for layer in internals.layers_of(model) if isinstance(layer, kinds)]
+        self.rate, self._places, first = rate, trained.matrices_to_mix(model, layers, rate), seed * 1_000_033 + 2**30
         numbers = range(first, first + len(self._places))  # other ones than those of the model's dropout
         self.seeds = [keras.random.SeedGenerator(number % 2**31) for number in numbers]
         begun = [keras.ops.convert_to_numpy(owners[0][2]) for owners in self._places]  # a value would be shared
@@ -66,7 +62,7 @@ class Mixout:
         changes = []
         for owners, initial, seeds in zip(self._places, self.begun, self.seeds):
             # float32 under mixed precision too, where rounding would hide what a weight moved.
-            begun, current = uncast(initial), uncast(owners[0][2])
+            begun, current = internals.uncast(initial), internals.uncast(owners[0][2])
             mixed = begun + keras.random.dropout(current - begun, self.rate, seed=seeds)
             for layer, attribute, _ in owners:
                 changes.append((layer, attribute, keras.ops.cast(mixed, layer.compute_dtype)))
@@ -74,13 +70,10 @@ class Mixout:
 
 
 class GradientCheckpointing:
-    """Of each block only its input is kept for the gradient; as of the first door's `step.GradientCheckpointing`.
+    """As of the first door's `step.GradientCheckpointing`, for a model of KerasHub.
 
     `keras.remat` computes a block twice, and Keras' dropout would draw anew. Here the second time has the numbers of
     the first, which are those of a step without.
-
-    Args:
-        model: a model of KerasHub, after its dropout was seeded.
     """
 
     held = ()
@@ -102,7 +95,7 @@ class GradientCheckpointing:
 
 def _draws(block):
     """The SeedGenerators of a block's dropout, and the sites in it that draw how many blocks do without adapters."""
-    layers = layers_of(block)
+    layers = internals.layers_of(block)
     dropouts = [layer for layer in layers if isinstance(layer, keras.layers.Dropout) and layer.rate]
     generators = {id(layer.seed_generator): layer.seed_generator for layer in dropouts}
     return list(generators.values()), [layer for layer in layers if isinstance(layer, Site) and layer.drawing]
@@ -124,7 +117,7 @@ def _compute(block, generators, sites, inputs, *args, **kwargs):
     for site in sites:
         for name in site.drawing:
             site.drops[name].draw()
-    states, uses = [uncast(generator.state) * 1 for generator in generators], []
+    states, uses = [internals.uncast(generator.state) * 1 for generator in generators], []
 
     def compute(inputs):
         layer = _InTraining(lambda inputs: type(block).call(block, inputs, *args, **kwargs), block.dtype_policy)
@@ -164,3 +157,123 @@ def _drawn(generators, states, sites):
             del vars(generator)["next"]
         for site, names in zip(sites, drawing):
             site.drawing = names
+
+
+class Trained(trained.Trained):
+    """As of `trained.Trained`; `keras_model` is a `TrainingStep`."""
+
+    ops = keras3
+
+    def __init__(self, model, kind, examples, tokenizer, settings, workers):
+        super().__init__(model, kind, examples, tokenizer, settings, workers)
+        self.precision = keras.config.dtype_policy().name
+        self.identity = {"door": "keras-hub", "backend": keras.backend.backend(), "devices": devices()}
+        if keras.backend.backend() == "jax" and any(len(of.value.devices()) != devices() for of in model.variables):
+            raise InputError(
+                "{model} was made under another keras.distribution: call set_distribution first, and load it after.",
+                model=type(model).__name__,
+            )
+        self.parts = settings.accumulate
+        self.draws = [seeds.state for seeds in _seed_dropout(model, settings.seed, settings.dropout)]
+        inner = kind.trained(model, jit_compile=settings.jit_compile)
+        if self.parts > 1:
+            self._check_parts(counts_rows=inner is model)
+        changes = [GradientCheckpointing(model)] if settings.checkpoint_gradients else []
+        if settings.mixout:
+            changes.append(mixout := Mixout(model, settings.mixout, seed=settings.seed))
+            self.draws += [seeds.state for seeds in mixout.seeds]
+            self.begun = mixout.begun
+        self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes)
+        if settings.jit_compile:
+            internals.let_compiler_recurse()
+
+    @staticmethod
+    def checked(settings, strategy):
+        check_door(settings.to_dict(), "keras-hub")
+        if strategy is not None:
+            raise InputError("{strategy} is for {door}: leave it out.", strategy=strategy, door="transformers")
+        if devices() > 1:
+            # Keras spreads each part of a step.
+            check_rows(settings.batch_size, devices() * settings.accumulate)
+        # With few lengths and full batches alone, so that shapes stay few.
+        return dataclasses.replace(settings, jit_compile=True) if compiles_shapes() else settings
+
+    def losses_afterwards(self):
+        """The plain loss: with another Keras' `save` cannot write the model down."""
+        plain = self.kind.losses(ops=self.ops)
+        del plain["metrics"]
+        return plain
+
+    def _check_parts(self, counts_rows):
+        """InputError where the parts of a step would not come to the same as the whole."""
+        settings, rest, why = self.settings, len(self.examples) % self.settings.batch_size, None
+        if self.precision == "mixed_float16":
+            why = "Keras skips a part whose gradient overflows, and counts the others wrongly; take mixed_bfloat16"
+        elif settings.jit_compile and not counts_rows:
+            why = "a compiled step has places for what is hidden in a batch, and not in its parts; leave it out"
+        elif not settings.jit_compile and 0 < rest < self.parts:
+            why = f"the last step of an epoch has fewer rows than parts, {rest}; take another batch_size"
+        if why is not None:
+            raise InputError(f"{{accumulate}}: {why}.", accumulate=self.parts)
+
+    def batches(self, batches):
+        """A step's parts are batches of Keras, whose optimiser adds up their gradients."""
+        return in_parts(batches, self.parts, self.kind.loss_weight) if self.parts > 1 else batches
+
+    def callback(self, run):
+        """A callback of Keras that tells `run` of steps, whose parts are Keras' batches."""
+        callback, parts = super().callback(run), self.parts
+        began, ended = callback.on_train_batch_begin, callback.on_train_batch_end
+        callback.on_train_batch_begin = lambda batch, logs=None: batch % parts or began(batch, logs)
+        callback.on_train_batch_end = lambda batch, logs=None: (batch + 1) % parts or ended(batch, logs)
+        return callback
+
+    def sync(self):
+        """On JAX a training keeps the values to itself."""
+        internals.sync_state(self.keras_model)
+
+
+def spread_over_devices():
+    """Let Keras spread each batch over the devices of this machine, for models that are made from now on.
+
+    Raises: InputError, where there is one device, or on another backend than JAX.
+    """
+    backend, count = keras.backend.backend(), 1
+    if backend == "jax":
+        count = len(keras.distribution.list_devices())
+    if count < 2:
+        why = "JAX sees one" if backend == "jax" else f"Keras takes them on JAX alone, and runs on {backend}"
+        raise InputError(f"{{strategy}} needs two devices or more, and {why}: leave it out.", strategy="mirrored")
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+
+
+def devices():
+    """Over how many devices Keras spreads a batch, an int."""
+    spread = keras.distribution.distribution()
+    return 1 if spread is None else spread.device_mesh.devices.size
+
+
+def _seed_dropout(model, seed, rate):
+    """Let every random number of training follow from one seed; `rate` as of the first door's `step.seed_dropout`.
+
+    Returns: list of keras.random.SeedGenerator, in an order that depends on the model alone.
+    """
+    sites = [layer for layer in internals.layers_of(model) if isinstance(layer, Site)]
+    of_adapters = {
+        id(one) for site in sites for adapter in site.adapters.values() for one in internals.layers_of(adapter)
+    }
+    found = []
+    for layer in internals.layers_of(model):
+        if not isinstance(layer, keras.layers.Dropout):
+            continue
+        built_with = getattr(layer, "_tf_adapters_rate", layer.rate)
+        layer._tf_adapters_rate = built_with
+        internals.set_dropout(layer, built_with if rate is None or id(layer) in of_adapters else rate)
+        if layer.rate:
+            found.append(layer.seed_generator)
+    internals.let_attentions_drop(model)
+    found += [drop.seeds for site in sites for drop in site.drops.values() if drop.seeds is not None]
+    distinct = list({id(one): one for one in found}.values())
+    for number, one in enumerate(distinct):
+        internals.seed_generator(one, (seed * 1_000_003 + number) % 2**31)
+    return distinct

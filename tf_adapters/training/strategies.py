@@ -14,8 +14,7 @@ import tensorflow as tf
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.door import door_of
 from tf_adapters.text.batching import part_of
-from tf_adapters.training.cluster import STRATEGIES, read_cluster
-from tf_adapters.training.settings import check_rows, for_one_device
+from tf_adapters.training.settings import STRATEGIES, check_rows, for_one_device, read_cluster
 
 # Several workers agree at these steps whether one was asked to stop, and save their state.
 STEPS_TO_AGREE = 100
@@ -130,11 +129,8 @@ def refuse_workers(strategy, what):
 
 
 def strategy_for(model, strategy):
-    """The strategy that a model trains under: the one given, or that of the scope that `fit` is called in, or None.
-
-    Raises:
-        InputError: the model was made under another one.
-    """
+    """The strategy that a model trains under: the one given, or that of the scope that `fit` is called in, or None;
+    InputError if the model was made under another one."""
     if strategy is None and tf.distribute.has_strategy():
         strategy = tf.distribute.get_strategy()
     made_under = None
@@ -194,15 +190,8 @@ class Workers(Alone):
     do.
 
     Every worker runs the same code and reads the same output, which the chief alone writes. What could differ between
-    them, because of a signal or rounding, is decided for all.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        settings: `TrainingSettings`, of which some may stand against it.
-        random_drop: int, that of the adapter's config.
-
-    Raises:
-        InputError: the strategy is of another kind, or something cannot be together with it; the message says what.
+    them, because of a signal or rounding, is decided for all. InputError for a strategy of another kind, or one that a
+    setting or the adapter's `random_drop` stands against.
     """
 
     def __init__(self, strategy, settings, random_drop):

@@ -1,12 +1,14 @@
-"""What a run trains, whichever Keras: the model with its optimiser, and what else a step reads or changes."""
+"""What a run trains, whichever Keras: the model with its optimiser and schedule, and what else a step reads or
+changes."""
+
+import functools
 
 import tensorflow as tf
 
 from tf_adapters.errors import InputError
-from tf_adapters.models.state import state_of
-from tf_adapters.ranges import checked
+from tf_adapters.models.state import is_bias, state_of
+from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.training.optimizer import make_optimizer, warmup_linear_decay
 
 _TOLD = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
 
@@ -31,6 +33,10 @@ class Trained:
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
         self.model, self.kind, self.examples, self.tokenizer = model, kind, examples, tokenizer
         self.settings, self.workers, self.begun = settings, workers, []
+
+    @staticmethod
+    def checked(settings, strategy):
+        """The settings as they act; InputError for what this Keras does not train."""
 
     def lengths(self, tokenizer):
         """Of padded batches, where each shape is compiled; otherwise None."""
@@ -94,15 +100,9 @@ class Trained:
 
 
 def matrices_to_mix(model, layers, rate):
-    """What Mixout mixes of a model: the matrices of the encoder and of adapters that train.
-
-    Args:
-        layers: those that compute with matrices.
-
-    Returns: for each matrix the places that hold it, list of `(layer, attribute, variable)`.
-
-    Raises: InputError, for a rate out of range, or where there is none.
-    """
+    """What Mixout mixes of a model: for each matrix of the encoder and of adapters that trains the places among
+    `layers` that hold it, a list of `(layer, attribute, variable)`; InputError for a rate out of range, or without a
+    matrix."""
     if not checked("mixout", rate):
         raise InputError("{mixout} must be above 0, such as 0.9.", mixout=rate)
     head = {id(variable) for variable in state_of(model).head_variables(model)}
@@ -118,3 +118,99 @@ def matrices_to_mix(model, layers, rate):
             "{mixout}: no matrix of the encoder or of adapters trains, so there is nothing to mix.", mixout=rate
         )
     return list(places.values())
+
+
+# So late a step that a correction for it would be none: 0.999 to this power is 0 in float32.
+_LATE = 2**24
+
+
+@functools.cache
+def uncorrected_adamw(ops):
+    """The class `UncorrectedAdamW` of the Keras of `ops`, a module of `layers.ops`."""
+
+    @ops.registered
+    class UncorrectedAdamW(ops.AdamW):
+        """AdamW that takes its moments as they are, though they began at zero: early steps are longer than AdamW's.
+
+        Reference: Devlin et al. 2019 and Houlsby et al. 2019, published code (`AdamWeightDecayOptimizer`).
+        """
+
+        _late = False
+
+        @property
+        def iterations(self):
+            """The steps so far; while weights are updated, so many that nothing is left to correct."""
+            return _LATE if self._late else super().iterations
+
+        def update_step(self, *arguments):
+            """Update one variable."""
+            self._late = True
+            try:
+                super().update_step(*arguments)
+            finally:
+                self._late = False
+
+    return UncorrectedAdamW
+
+
+def make_optimizer(
+    ops, learning_rate, variables, *, weight_decay=0.0, clip_norm=None, epsilon=1e-7, bias_correction=True
+):
+    """Adam, or AdamW where there is a weight decay; `TrainingSettings` has checked the numbers.
+
+    The last four arguments are as of `TrainingSettings`; vectors (biases, LayerNorms, scales) and scalars do not decay.
+
+    Reference: Loshchilov & Hutter 2019 (decoupled decay); which weights decay: Devlin et al. 2019, published code.
+    """
+    common = {"learning_rate": learning_rate, "epsilon": epsilon, "global_clipnorm": clip_norm}
+    if bias_correction and not weight_decay:
+        return ops.Adam(**common)
+    adam = ops.AdamW if bias_correction else uncorrected_adamw(ops)
+    optimizer = adam(weight_decay=weight_decay, **common)
+    # A bias of Keras 3's attention has an axis for heads.
+    vectors = [variable for variable in variables if len(variable.shape) < 2 or is_bias(variable.name)]
+    optimizer.exclude_from_weight_decay(var_list=vectors)
+    return optimizer
+
+
+@functools.cache
+def warmup_linear_decay(ops):
+    """The class `WarmupLinearDecay` of the Keras of `ops`, a module of `layers.ops`."""
+
+    @ops.registered
+    class WarmupLinearDecay(ops.keras.optimizers.schedules.LearningRateSchedule):
+        """Linear rise from zero over the first steps, then linear fall to zero.
+
+        At step `s` of `N` with `w` warm-up steps: `peak * s / w` below `w`, then
+        `peak * (N - s) / (N - w)`, or with `from_start` `peak * (N - s) / N`.
+
+        Args:
+            peak: float, the highest learning rate.
+            steps: int, number of training steps.
+            warmup_fraction: float in [0, 1), share of the steps that rise.
+            from_start: bool, whether the fall is counted from the first step, so that the rate after the rise is
+                already below the peak.
+            parts: int, how many batches a step has, for Keras 3 counts these where it accumulates gradients.
+
+        Reference: Houlsby et al. 2019, section 3.1; `from_start`: its published code.
+        """
+
+        def __init__(self, peak, steps, *, warmup_fraction=0.1, from_start=False, parts=1):
+            if not is_int(steps) or steps < 1:
+                raise InputError("{steps} must be an integer of at least 1.", steps=steps)
+            self.peak, self.steps = checked("learning_rate", peak, shown=f"peak={peak!r}"), int(steps)
+            self.warmup_fraction = checked("warmup_fraction", warmup_fraction)
+            self.from_start, self.parts = bool(from_start), int(parts)
+
+        def __call__(self, step):
+            step = ops.cast(step // self.parts, ops.float32)
+            warmup = float(int(self.steps * self.warmup_fraction))
+            falling = (self.steps - step) / max(1.0, self.steps - (0.0 if self.from_start else warmup))
+            factor = ops.choose(step < warmup, step / max(1.0, warmup), ops.maximum(falling, 0.0))
+            return self.peak * factor
+
+        def get_config(self):
+            names = ("peak", "steps", "warmup_fraction", "from_start", "parts")
+            return {name: getattr(self, name) for name in names}
+
+    return WarmupLinearDecay

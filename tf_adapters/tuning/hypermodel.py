@@ -7,8 +7,8 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError, InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.models.injection import remove_adapters
+from tf_adapters.models.origin import is_cast
 from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import is_cast
 from tf_adapters.models.transformers.loading import find_files, read_config
 from tf_adapters.paths import read_json, to_path
 from tf_adapters.ranges import check_seeds, in_range

@@ -7,7 +7,7 @@ backend it runs. A module of operations has
     layer(mixin)                 the Keras layer that computes what a `MethodLayer` says
     weight_name(part)            what Keras calls the weight of a part such as `down.kernel`
     scope(name)                  a context in which weights get the name's prefix
-    activation(name)             the function of one of `tf_adapters.activations.NAMES`
+    activation(name)             the function of one of `tf_adapters.config.ACTIVATIONS`
     dropout(rate, seed)          a layer whose random numbers follow from a state that can be saved
     value(weight)                a weight as a tensor, in the type in which the layer computes
     flat(inputs), like(rows, inputs)

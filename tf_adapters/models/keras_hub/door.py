@@ -8,31 +8,30 @@ import math
 import keras
 import numpy as np
 
-from tf_adapters._keras3_internals import (
-    go_on_with,
-    layers_of,
-    let_attentions_drop,
-    let_compiler_recurse,
-    matrix_of,
-    replace_tracked,
-    set_dropout,
-    set_tracker_state,
-    set_trainable_alone,
-    tracker_state,
-)
+from tf_adapters import _keras3_internals as internals
+from tf_adapters._keras3_internals import layers_of
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
-from tf_adapters.models.heads import Head, HeadShape
 from tf_adapters.models.keras_files import refuse
 from tf_adapters.models.keras_hub.families import OffsetPositions, family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS, states_of
-from tf_adapters.models.keras_hub.site import Acting, AdapterEncoder, DenseSite, RandomDrop, Site, name_of_activation
-from tf_adapters.models.state import mark_of, state_of
-from tf_adapters.models.storage import check_frozen, is_cast
-from tf_adapters.models.transaction import replaced, transaction
+from tf_adapters.models.keras_hub.site import (
+    Acting,
+    AdapterEncoder,
+    DenseSite,
+    RandomDrop,
+    Site,
+    encode,
+    make_routable,
+    name_of_activation,
+)
+from tf_adapters.models.origin import is_cast
+from tf_adapters.models.state import Head, HeadShape, mark_of, state_of
+from tf_adapters.models.transaction import replaced
+from tf_adapters.models.weight_files import by_name
 
-__all__ = ["Acting", "RandomDrop", "family_of", "layers_of", "ops"]
+__all__ = ["Acting", "RandomDrop", "encode", "family_of", "layers_of", "make_routable", "ops"]
 
 NAME, FEWER_BITS = "keras-hub", "int8"
 # By which Keras and KerasHub write a whole model, beside `get_config`, which Keras asks before it does. It has opened
@@ -81,14 +80,8 @@ def computes(model):
 
 def named_weights(model, variables):
     known = {id(variable): (name, transposed) for variable, name, transposed in family_of(model).names(model)}
-    named = {}
-    for variable in variables:
-        # What stands on the encoder has the name that Keras gave it.
-        name, transposed = known.get(id(variable), (variable.path.replace("/", "."), False))
-        if name in named and named[name][0] is not variable:
-            raise RuntimeError(f"Two weights are called {name}.")
-        named[name] = (variable, transposed)
-    return named
+    # What stands on the encoder has the name that Keras gave it.
+    return by_name(variables, lambda one: known.get(id(one), (one.path.replace("/", "."), False)))
 
 
 def weights(model):
@@ -204,7 +197,6 @@ def _no_lora(*arguments, **settings):
 
 
 def site(model, state, block, place):
-    """The site at a place; a dense layer becomes one when a method first asks for it."""
     if (block, place) not in state.sites:
         owner, attribute = state.family.dense(state.original_blocks[block], place)
         dense = getattr(owner, attribute)
@@ -212,7 +204,7 @@ def site(model, state, block, place):
         made.take()
         vars(owner)["get_config"] = refuse
         state.original_parts.append((owner, attribute, dense, made))
-        replace_tracked(owner, **{attribute: made})
+        internals.replace_tracked(owner, **{attribute: made})
     return state.sites[block, place]
 
 
@@ -239,14 +231,14 @@ def restore(model, state):
         else:
             made.give_back()
             vars(owner).pop("get_config", None)
-            replace_tracked(owner, **{attribute: original})
+            internals.replace_tracked(owner, **{attribute: original})
     for layer, rate in state.dropouts:
-        set_dropout(layer, rate)
-    let_attentions_drop(model)
+        internals.set_dropout(layer, rate)
+    internals.let_attentions_drop(model)
     for variable, trains in state.freezing[0]:
         variable.trainable = trains
     for layer, trains in state.freezing[1]:
-        set_trainable_alone(layer, trains)
+        internals.set_trainable_alone(layer, trains)
 
 
 # Heads
@@ -306,7 +298,7 @@ def freeze(model, state):
 def follow(model):
     forget_traces(model)
     if getattr(model, "optimizer", None) is not None:
-        go_on_with(model.optimizer, model.trainable_variables)
+        internals.go_on_with(model.optimizer, model.trainable_variables)
 
 
 def forget_traces(model):
@@ -319,11 +311,7 @@ def forget_traces(model):
 
 
 class Called(keras.Model):
-    """A model of KerasHub, called as it is: a task model's `fit` and `predict` would first cut texts.
-
-    Args:
-        model: a task model or backbone.
-    """
+    """A model of KerasHub, called as it is: a task model's `fit` and `predict` would first cut texts."""
 
     def __init__(self, model):
         super().__init__(name="called", dtype=model.dtype_policy)
@@ -338,12 +326,10 @@ def backend():
 
 
 def compiles_shapes():
-    """Whether each shape of a batch is compiled, whatever is chosen."""
     return keras.backend.backend() == "jax"
 
 
 def forward(model, *, jit_compile=False):
-    """Function of the tensors that a tokenizer makes, which returns float32 logits as a NumPy array."""
     called = compiled(Called(model), jit_compile=jit_compile)
     return lambda inputs: np.asarray(_logits(model, called, inputs, np.stack), np.float32)
 
@@ -377,23 +363,19 @@ def logits_at(model, inputs, places, training=None):
 def compiled(model, *, jit_compile=False):
     model.jit_compile = jit_compile or compiles_shapes()
     if model.jit_compile:
-        let_compiler_recurse()
+        internals.let_compiler_recurse()
     return lambda inputs: model.predict_on_batch({name: np.asarray(value) for name, value in inputs.items()})
 
 
 # Eight bits
 
 
-@transaction
-def cast_frozen(model):
-    """See `models.storage.cast_frozen`."""
-    state = state_of(model)
-    trains = {id(variable) for variable in model.trainable_variables}
-    check_frozen(model, state, trains)
-    origin, backbone = state.origin(model), state.family.main_layer(model)
-    frozen = {id(variable) for variable in state.backbone_variables(model)} - trains
-    before, cast = _by_name(state, model), {}
-    for layer in layers_of(backbone):
+def cast_frozen(model, state, frozen):
+    def by_name():
+        return {name: variable for variable, name, _ in state.family.names(model)}
+
+    before, cast, exchanged = by_name(), {}, []
+    for layer in layers_of(state.family.main_layer(model)):
         own = [one for one in layers_of(layer) if one is not layer]
         matrices = [weight for weight in layer.weights if len(weight.shape) > 1 and weight.dtype == "float32"]
         if own or not matrices or any(id(weight) not in frozen for weight in matrices):
@@ -403,20 +385,11 @@ def cast_frozen(model):
         except NotImplementedError:
             continue  # of another class than Keras' own, such as positions
         cast.update((id(weight), layer) for weight in layer.weights)
-    if not cast:
-        return model
-    for name, variable in _by_name(state, model).items():
+    for name, variable in by_name().items():
         if variable is not before[name]:
-            variable._tf_adapters_cast = functools.partial(matrix_of, cast[id(variable)])
-            origin.exchange(before[name], variable)
-    # What adapters found here cannot come back any more.
-    state.freezing = None
-    forget_traces(model)
-    return model
-
-
-def _by_name(state, model):
-    return {name: variable for variable, name, _ in state.family.names(model)}
+            variable._tf_adapters_cast = functools.partial(internals.matrix_of, cast[id(variable)])
+            exchanged.append((before[name], variable))
+    return exchanged
 
 
 # Exports
@@ -493,7 +466,7 @@ class Undo:
         objects = [*layers, *optimizers, state, *owners, config_of(model)]
         self._classes = [(layer, type(layer)) for layer in layers]
         self._held = [(vars(one), dict(vars(one))) for one in objects]
-        self._trackers = [(layer, tracker_state(layer)) for layer in [*layers, *optimizers]]
+        self._trackers = [(layer, internals.tracker_state(layer)) for layer in [*layers, *optimizers]]
         # Keras changes its own containers in place.
         containers = [
             # TensorFlow puts a wrapper around a dict.
@@ -525,7 +498,7 @@ class Undo:
                 _kind(container).clear(container)
                 _kind(container).update(container, before)
         for layer, kept in self._trackers:
-            set_tracker_state(layer, kept)
+            internals.set_tracker_state(layer, kept)
         for variable, trains in self._trains:
             variable.trainable = trains
 

@@ -58,17 +58,17 @@ _BERT = Family(
 
 
 def _distilbert_arguments(config):
-    return {
-        "vocabulary_size": config["vocab_size"],
-        "num_layers": config["n_layers"],
-        "num_heads": config["n_heads"],
-        "hidden_dim": config["dim"],
-        "intermediate_dim": config["hidden_dim"],
-        "dropout": config.get("dropout", 0.1),
-        "max_sequence_length": config["max_position_embeddings"],
-    }
+    own = {"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "hidden_size": "dim"}
+    renamed = {berts: config[name] for berts, name in {**own, "intermediate_size": "hidden_dim"}.items()}
+    return encoder_arguments({**config, **renamed, "hidden_dropout_prob": config.get("dropout", 0.1)})
 
 
+# Embeddings that KerasHub has in one layer.
+_IN_ONE_LAYER = {
+    "embeddings.token_embedding": "embeddings.word_embeddings",
+    "embeddings.position_embedding": "embeddings.position_embeddings",
+    "embeddings_layer_norm": "embeddings.LayerNorm",
+}
 _DISTILBERT_HEAD = {"pooled_dense": "pre_classifier", "output_dense": "classifier"}
 
 _DISTILBERT = Family(
@@ -82,11 +82,7 @@ _DISTILBERT = Family(
         "multiple-choice": _DISTILBERT_HEAD,
         "masked-lm": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector"},
     },
-    embeddings={
-        "embeddings.token_embedding": "embeddings.word_embeddings",
-        "embeddings.position_embedding": "embeddings.position_embeddings",
-        "embeddings_layer_norm": "embeddings.LayerNorm",
-    },
+    embeddings=_IN_ONE_LAYER,
     block={
         "query": "attention.q_lin", "key": "attention.k_lin", "value": "attention.v_lin",
         "attention_output": "attention.out_lin", "attention_norm": "sa_layer_norm", "intermediate": "ffn.lin1",
@@ -165,11 +161,7 @@ def _roberta(model_type, name, tokenizer):
             "masked-lm": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head"},
         },
         masked_words_activation=lambda config: "gelu",
-        embeddings={
-            "embeddings.token_embedding": "embeddings.word_embeddings",
-            "embeddings.position_embedding": "embeddings.position_embeddings",
-            "embeddings_layer_norm": "embeddings.LayerNorm",
-        },
+        embeddings=_IN_ONE_LAYER,
         # Of transformers' heads that are here, multiple choice alone reads it.
         pooler_name="pooler.dense",
         tokenizer=tokenizer,

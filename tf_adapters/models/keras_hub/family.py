@@ -10,7 +10,7 @@ import keras_hub
 from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_part, part
 from tf_adapters.config import ACTIVATIONS, DENSE_PLACES, one_name
 from tf_adapters.errors import InputError, shown
-from tf_adapters.models.keras_hub.heads import HEADS, HeadModel
+from tf_adapters.models.keras_hub.heads import HEADS, HeadModel, rate_of
 from tf_adapters.models.keras_hub.site import AdapterEncoder
 
 BERT_EMBEDDINGS = {
@@ -53,8 +53,8 @@ def encoder_arguments(config):
 
 def head_arguments(config, backbone):
     """KerasHub's arguments of a head of classification beside its size, from the dict of a `config.json`."""
-    rates = [config.get(key) for key in ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")]
-    return {"dropout": next((rate for rate in rates if rate is not None), backbone.dropout)}
+    keys = ("classifier_dropout", "seq_classif_dropout", "classifier_dropout_prob")
+    return {"dropout": rate_of(config, keys, backbone.dropout)}
 
 
 def activation_named(config):
@@ -64,11 +64,7 @@ def activation_named(config):
 
 def known_activation(config, key, usual):
     """The name in `config.ACTIVATIONS` of what a `config.json` names, `usual` where it names none, and `"linear"` where
-    it says that there is none.
-
-    Raises:
-        InputError: an activation that this package does not know.
-    """
+    it says that there is none; InputError for an activation that this package does not know."""
     name = one_name(config.get(key, usual) or "linear")
     if name not in ACTIVATIONS:
         raise refused_setting("this package", key, config[key], ", ".join(ACTIVATIONS))
@@ -273,11 +269,7 @@ def _of_layer(layer, name):
 
 
 def backbone_of(model):
-    """KerasHub's backbone that a model is, or has inside.
-
-    Raises:
-        InputError: there is none, or several.
-    """
+    """KerasHub's backbone that a model is, or has inside; InputError if there is none, or several."""
     if isinstance(model, keras_hub.models.Backbone):
         return model
     found = [layer for layer in layers_of(model) if isinstance(layer, keras_hub.models.Backbone)]

@@ -35,7 +35,7 @@ class HeadModel(keras.Model):
     @classmethod
     def arguments(cls, family, config, backbone):
         """Arguments of a subclass beside the backbone and `num_classes`, from the dict of a `config.json`."""
-        return {"dropout": _rate(config, ("classifier_dropout", "classifier_dropout_prob"), backbone.dropout)}
+        return {"dropout": rate_of(config, ("classifier_dropout", "classifier_dropout_prob"), backbone.dropout)}
 
     @property
     def units(self):
@@ -51,7 +51,8 @@ class HeadModel(keras.Model):
         return cls(**{**config, "backbone": backbone})
 
 
-def _rate(config, keys, usual):
+def rate_of(config, keys, usual):
+    """The first of these rates of dropout that the dict of a `config.json` has."""
     return next((config[key] for key in keys if config.get(key) is not None), usual)
 
 
@@ -101,7 +102,7 @@ class SpanClassifier(OnTokens):
 
     @classmethod
     def arguments(cls, family, config, backbone):
-        return {"dropout": _rate(config, ("qa_dropout",), 0.0)}
+        return {"dropout": rate_of(config, ("qa_dropout",), 0.0)}
 
     @staticmethod
     def outputs_of(logits):

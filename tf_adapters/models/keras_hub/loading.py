@@ -13,13 +13,12 @@ from tf_adapters._keras3_internals import dense_place, layers_of, masked_words_p
 from tf_adapters.config import ACTIVATIONS, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3
-from tf_adapters.models.heads import check_head
 from tf_adapters.models.keras_hub import door, presets
 from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
 from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
-from tf_adapters.models.state import state_of
-from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, refuse_unread
+from tf_adapters.models.state import check_head, state_of
+from tf_adapters.models.weight_files import read_weights
 from tf_adapters.paths import find_here, read_json
 
 _KEY = "tf_adapters_checkpoint"
@@ -79,14 +78,8 @@ for _family in FAMILIES.values():
 
 
 def _follow(backbone, family, config):
-    """Let a fresh backbone compute what a checkpoint means, which KerasHub's classes cannot say.
-
-    Args:
-        config: dict of its `config.json`, or what an earlier call kept of it.
-
-    Raises:
-        ValueError: an activation that is unknown.
-    """
+    """Let a fresh backbone compute what a checkpoint means, which KerasHub's classes cannot say, by the dict of its
+    `config.json`, or what an earlier call kept of it; ValueError for an activation that is unknown."""
     function, epsilon = _activation_of(config), family.epsilon_of(config)
     for layer in layers_of(backbone):
         if type(layer) is keras_hub.layers.PositionEmbedding:
@@ -153,7 +146,8 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
     family = FAMILIES[model_type]
     presets.check_head_of(family, head)
     model = _build(family, config, head, number, dtype, directory)
-    lacks_pooler, found = _read_weights(model, family, directory)
+    named = {name: (variable, transposed) for variable, name, transposed in family.names(model)}
+    lacks_pooler, found = read_weights(door, named, family.prefix_name, directory)
     pretrained = all(id(variable) in found for variable in state_of(model).head_variables(model))
     missing = [family.pooler(model)] if lacks_pooler and family.reads_pooler(model) else []
     _finish(model, labels, source, pretrained, missing).directory = str(directory)
@@ -162,11 +156,9 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
 
 def _finish(model, labels, source, pretrained_head, missing):
     """The state of a loaded model, which knows its label names, its source, and what pretraining did not train."""
-    if labels is not None:
-        about = door.config_of(model)
-        about.id2label = dict(enumerate(labels))
-        about.label2id = {label: index for index, label in enumerate(labels)}
     state = state_of(model)
+    if labels is not None:
+        state.name_labels(model, labels)
     state.pretrained_head, state.source = pretrained_head, str(source)
     if missing:
         state.newly_initialized = missing
@@ -195,40 +187,3 @@ def _build(family, config, head, num_labels, dtype, directory):
     if head == "classification":
         return family.tasks[head](backbone, num_classes=num_labels, **family.head_arguments(config, backbone))
     return HEADS[head](backbone, num_labels, **HEADS[head].arguments(family, config, backbone))
-
-
-def _read_weights(model, family, directory):
-    """Assign every weight of the checkpoint, one tensor in memory at a time.
-
-    Returns: whether it lacks the pooler, and the ids of the variables that it has.
-    """
-    named = {name: (variable, transposed) for variable, name, transposed in family.names(model)}
-    prefix, missing, read = family.prefix_name + ".", [], set()
-    with open_weights(directory, WEIGHT_FILES) as weights:
-        bare = not any(key.startswith(prefix) for key in weights)
-        keys = {prefix + key if bare else key: key for key in weights}
-        for name, (variable, transposed) in named.items():
-            if name not in keys:
-                missing.append(name)
-                continue
-            turned = transposed and weights.pytorch_layout
-            expected, found = door.shape(variable), weights.shape(keys[name])
-            if found != (expected[::-1] if turned else expected):
-                if not name.startswith(prefix):
-                    continue  # a head for another number of labels
-                raise InputError(
-                    f"{weights.path}: {keys[name]} has shape {found}, and config.json asks for {expected}."
-                )
-            value = weights.read(keys[name])
-            check_finite({keys[name]: value}, weights.path)
-            variable.assign((value.T if turned else value).reshape(tuple(variable.shape)))
-            read.add(id(variable))
-        pooler = f"{prefix}{family.pooler_name}." if family.pooler_name else None
-        refuse_unread(weights, keys, named, prefix, (pooler or f"{prefix}pooler.",))
-        lost = [name for name in missing if name.startswith(prefix) and not (pooler and name.startswith(pooler))]
-        if lost:
-            raise InputError(
-                f"{weights.path} lacks {len(lost)} weights of the encoder that config.json describes, {lost[0]} the "
-                "first: the file belongs to another architecture or is incomplete."
-            )
-    return any(pooler and name.startswith(pooler) for name in missing), read

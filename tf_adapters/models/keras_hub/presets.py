@@ -21,11 +21,8 @@ _TOKENIZERS = {
 
 
 def described(source):
-    """The content of the `config.json` of a built-in preset, or of the one that a handle names.
-
-    Raises:
-        InputError: there is no such preset, or it cannot be had.
-    """
+    """The content of the `config.json` of a built-in preset, or of the one that a handle names; InputError if there is
+    no such preset, or it cannot be had."""
     known = [name for family in FAMILIES.values() for name in family.backbone.presets]
     if "://" not in source and source not in known:
         close = difflib.get_close_matches(source, known, n=3)
@@ -47,12 +44,7 @@ def is_preset(config):
 
 
 def load(source, config, head, num_labels, dtype=None):
-    """A preset with a head.
-
-    Args:
-        source: str, a built-in name, a handle or a directory.
-        config: dict, the content of its `config.json`.
-        head, num_labels, dtype: as of `load_backbone`.
+    """A preset with a head; `config` is the content of its `config.json`.
 
     Returns: `(model, whether its head is the preset's own, list of the encoder's layers that the preset lacks)`.
 

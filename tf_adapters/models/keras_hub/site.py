@@ -8,10 +8,12 @@ import numpy as np
 from keras import ops
 
 from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked, with_weights
-from tf_adapters.config import ACTIVATIONS, one_name
+from tf_adapters.config import ACTIVATIONS, DENSE_PLACES, one_name
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.keras_files import KeptInDirectories
-from tf_adapters.models.site import SharedSite
+from tf_adapters.models.keras_hub.heads import states_of
+from tf_adapters.models.site import RoutedDense, RoutedFinish, SharedSite, routed_norms
+from tf_adapters.models.transaction import replaced
 
 
 def scalar(layer, name, dtype):
@@ -42,22 +44,12 @@ class Acting(Unsaved, keras.layers.Layer):
         self.built = True
 
     def guard(self):
-        """1.0, or NaN where this graph cannot compute what acts: an adapter that was not on the model when it was
-        traced.
-
-        Returns: float32 scalar.
-        """
+        """As of the first door's `Acting`; heads are not exchanged here."""
         return ops.where(ops.less_equal(ops.convert_to_tensor(self.number), self.last), 1.0, float("nan"))
 
 
 class RandomDrop(Unsaved, keras.layers.Layer):
-    """How many of the lowest adapted blocks do without their adapters in a training step.
-
-    Args:
-        most: int.
-
-    Reference: Rücklé et al. 2021, AdapterDrop, section 3.2.
-    """
+    """As of the first door's `RandomDrop`."""
 
     def __init__(self, most):
         super().__init__(name="random_drop")
@@ -117,12 +109,7 @@ class Site(SharedSite, Unsaved, keras.layers.Layer):
 class AdapterSite(Site):
     """What follows a sub-layer: the adapter, the sum with the sub-layer's input, the LayerNorm.
 
-    Call arguments:
-        hidden_states: `(batch, length, hidden)`, what the sub-layer made, after its dropout.
-        input_tensor: of the same shape, what it was made of.
-        norm: the LayerNorm.
-
-    Returns: the same shape.
+    Call arguments: as of the first door's `AdapterSite.finish`, and the LayerNorm.
     """
 
     @classmethod
@@ -259,15 +246,10 @@ class AdapterBlock(KeptInDirectories):
             delattr(self, name)
 
     def finish(self, attended, inputs, **training):
-        """What follows the attention.
+        """The block's outputs, from what the attention made of its inputs, both `(batch, length, hidden)`.
 
-        Args:
-            attended: `(batch, length, hidden)`, what the attention made.
-            inputs: of the same shape, the block's.
-            training: `training`, where `call` has it; left out, layers take it from the call that is at work, and with
-                None they do not.
-
-        Returns: the block's outputs.
+        `training` is given where `call` has it; left out, layers take it from the call that is at work, and with None
+        they do not.
         """
         attended = part(self, "attention_dropout")(attended, **training)
         hidden = self.attention_site(attended, inputs, norm=part(self, "attention_norm"), **training)
@@ -301,14 +283,44 @@ def name_of_activation(function):
 
 
 def joined_mask(padding_mask, attention_mask):
-    """What a block's attention takes: `(batch, 1 or length, length)` booleans, or None where nothing is masked.
-
-    Args:
-        padding_mask: `(batch, length)`, or None.
-        attention_mask: `(batch, length, length)`, or None.
-    """
+    """What a block's attention takes of masks `(batch, length)` and `(batch, length, length)`, each of which may be
+    None: `(batch, 1 or length, length)` booleans, or None where nothing is masked."""
     mask = None if padding_mask is None else ops.expand_dims(ops.cast(padding_mask, "bool"), 1)
     if attention_mask is None:
         return mask
     attention_mask = ops.cast(attention_mask, "bool")
     return attention_mask if mask is None else ops.logical_and(mask, attention_mask)
+
+
+# Encoders in which each example of a batch has adapters, updates of dense layers and LayerNorms of its own
+
+
+def make_routable(family, model):
+    # Such a backbone takes no adapters of its own any more.
+    for index, block in enumerate(family.blocks(model)):
+        block.__class__ = family.block_class
+        block.make_sites(index)
+        for place in DENSE_PLACES:
+            owner, attribute = family.dense(block, place)
+            site = DenseSite.adopt(getattr(owner, attribute))
+            site.take()
+            replace_tracked(owner, **{attribute: site})
+
+
+def encode(family, model, inputs, routes):
+    changes, norms = [], routed_norms(family, model, routes)
+    for number, block in enumerate(family.blocks(model)):
+        for place in ("attention", "ffn"):
+            norm = norms[id(part(block, f"{place}_norm"))]
+            changes.append((getattr(block, f"{place}_site"), "call", RoutedFinish(norm, (number, place), routes)))
+        for place in routes.places.intersection(DENSE_PLACES):
+            site = getattr(*family.dense(block, place))
+            changes.append((site, "compute", RoutedDense(site.compute, (number, place), routes)))
+    # A backbone's graph holds the layer itself.
+    embeddings = family.main_layer(model).embeddings_layer_norm
+    changes.append((embeddings, "call", norms[id(embeddings)]))
+    if family.pooler(model) is not None:
+        changes.append((family.pooler(model), "call", lambda first, training=None: first))  # each row's own follows
+    taken = family.inputs(inputs)
+    with replaced(changes):
+        return states_of(model({name: taken[name] for name in model.input}, training=False))

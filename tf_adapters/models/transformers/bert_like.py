@@ -1,6 +1,7 @@
-"""Families whose transformers classes are BERT's under another name: where their adapters stand."""
+"""BERT, and families whose transformers classes are BERT's under another name: where their adapters stand."""
 
 import transformers
+from transformers.models.bert import modeling_tf_bert
 from transformers.models.camembert import modeling_tf_camembert
 from transformers.models.electra import modeling_tf_electra
 from transformers.models.roberta import modeling_tf_roberta
@@ -12,7 +13,7 @@ from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite
 
 
 def block_classes(module, prefix):
-    """What a `Family` needs of blocks, made of a module's classes as bert.py makes it of BERT's.
+    """What a `Family` needs of blocks: a module's classes behind the mixins of sites and of fast parts.
 
     Args:
         module: a `modeling_tf_...` module of transformers.
@@ -23,7 +24,7 @@ def block_classes(module, prefix):
 
     def make(name, mixin, original, **attributes):
         bases = (mixin, getattr(module, prefix + original))
-        doc = f"{prefix}{original} as bert.py's like."
+        doc = f"{prefix}{original} behind {mixin.__name__}."
         return type(prefix + name, bases, {"__module__": __name__, "__doc__": doc, **attributes})
 
     sites, fast_sites = (
@@ -44,53 +45,45 @@ def block_classes(module, prefix):
     }
 
 
+# BERT (Devlin et al., 2019)
+
+
+BERT = Family(
+    model_type="bert",
+    config_class=transformers.BertConfig,
+    heads=heads_of("TFBert", next_sentence=transformers.TFBertForNextSentencePrediction),
+    first_token_heads=("classification", "multiple-choice", "next-sentence"),
+    pooled_classifier=True,
+    classifier=("classifier",),
+    parameters=lambda config: encoder_parameters(config, others=(config.hidden_size + 1) * config.hidden_size),
+    **block_classes(modeling_tf_bert, "TFBert"),
+)
+
+
 # RoBERTa (Liu et al., 2019), XLM-R (Conneau et al., 2020), which has a hundred languages, and CamemBERT (Martin et al.,
 # 2020), which is French
 
 
-def _roberta_parameters(config):
-    """Numbers of parameters, as a `Family` has them: no head but `none` and `multiple-choice` has a pooler."""
-    return encoder_parameters(config, config.vocab_size + config.max_position_embeddings + config.type_vocab_size)
+def _roberta(model_type, name, module, tokenizer, **others):
+    """A Family of RoBERTa's shape; `name` is what transformers' classes have behind TF."""
+    return Family(
+        model_type=model_type,
+        config_class=getattr(transformers, f"{name}Config"),
+        heads=heads_of(f"TF{name}"),
+        first_token_heads=("classification", "multiple-choice"),
+        tokenizer=tokenizer,
+        # Positions count from behind that of padding.
+        first_position=lambda config: config.pad_token_id + 1,
+        # No head but `none` and `multiple-choice` has a pooler.
+        parameters=encoder_parameters,
+        **block_classes(module, f"TF{name}"),
+        **others,
+    )
 
 
-def _first_position(config):
-    """Positions count from behind that of padding."""
-    return config.pad_token_id + 1
-
-
-ROBERTA = Family(
-    model_type="roberta",
-    config_class=transformers.RobertaConfig,
-    heads=heads_of("TFRoberta"),
-    first_token_heads=("classification", "multiple-choice"),
-    tokenizer="byte-level-bpe",
-    first_position=_first_position,
-    parameters=_roberta_parameters,
-    **block_classes(modeling_tf_roberta, "TFRoberta"),
-)
-
-XLM_ROBERTA = Family(
-    model_type="xlm-roberta",
-    config_class=transformers.XLMRobertaConfig,
-    heads=heads_of("TFXLMRoberta"),
-    first_token_heads=("classification", "multiple-choice"),
-    tokenizer="xlm-roberta-sentencepiece",
-    first_position=_first_position,
-    parameters=_roberta_parameters,
-    **block_classes(modeling_tf_xlm_roberta, "TFXLMRoberta"),
-)
-
-CAMEMBERT = Family(
-    model_type="camembert",
-    config_class=transformers.CamembertConfig,
-    heads=heads_of("TFCamembert"),
-    first_token_heads=("classification", "multiple-choice"),
-    tokenizer="camembert-sentencepiece",
-    first_position=_first_position,
-    on_adapterhub=False,
-    parameters=_roberta_parameters,
-    **block_classes(modeling_tf_camembert, "TFCamembert"),
-)
+ROBERTA = _roberta("roberta", "Roberta", modeling_tf_roberta, "byte-level-bpe")
+XLM_ROBERTA = _roberta("xlm-roberta", "XLMRoberta", modeling_tf_xlm_roberta, "xlm-roberta-sentencepiece")
+CAMEMBERT = _roberta("camembert", "Camembert", modeling_tf_camembert, "camembert-sentencepiece", on_adapterhub=False)
 
 
 # ELECTRA (Clark et al., 2020), the discriminator
@@ -98,8 +91,7 @@ CAMEMBERT = Family(
 
 def _electra_parameters(config):
     width, size = config.embedding_size, config.hidden_size
-    embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    return encoder_parameters(config, embeddings, others=0 if width == size else (width + 1) * size)
+    return encoder_parameters(config, others=0 if width == size else (width + 1) * size)
 
 
 ELECTRA = Family(

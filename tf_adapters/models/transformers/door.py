@@ -6,36 +6,31 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters import _keras_internals as internals
 from tf_adapters._keras import keras
-from tf_adapters._keras_internals import (
-    change_class,
-    go_on_with,
-    in_order_made,
-    layers_of,
-    own_weights,
-    reference_counts,
-    replace_layer,
-    set_own_weights,
-    set_trainable_alone,
-    traced_once,
-    train_what_is_chosen,
-)
+from tf_adapters._keras_internals import layers_of
 from tf_adapters.config import one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops
+from tf_adapters.models import weight_files
 from tf_adapters.models.keras_files import refuse
 from tf_adapters.models.transaction import replaced
-from tf_adapters.models.transformers import names
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
-from tf_adapters.models.transformers.heads import head_on, head_shape, keep_float32, logits_of_rows, new_head
-from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop
-from tf_adapters.models.transformers.storage import cast_frozen
+from tf_adapters.models.transformers.heads import (
+    head_layers,
+    head_on,
+    head_shape,
+    keep_float32,
+    logits_of_rows,
+    new_head,
+)
+from tf_adapters.models.transformers.site import Acting, DenseSite, RandomDrop, encode, make_routable
 
 __all__ = [
-    "Acting", "RandomDrop", "cast_frozen", "family_of", "head_on", "head_shape", "keep_float32", "layers_of",
-    "logits_of_rows", "new_head", "ops",
+    "Acting", "RandomDrop", "encode", "family_of", "head_on", "head_shape", "keep_float32", "layers_of",
+    "logits_of_rows", "make_routable", "new_head", "ops",
 ]  # fmt: skip
 
 NAME, FEWER_BITS = "transformers", None
@@ -60,7 +55,7 @@ def computes(model):
 
 
 def named_weights(model, variables):
-    return names.named_weights(variables)
+    return weight_files.named_weights(variables)
 
 
 def weights(model):
@@ -105,7 +100,7 @@ def adapt(model, state):
     ]
     if state.fast and family.reads_first_token_only(model):
         state.original_parts.append((main, "encoder", main.encoder))
-        replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
+        internals.replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
     adapted = [block_class.adopt(block) for block in blocks]
     family.set_blocks(model, adapted)
     for index, block in enumerate(adapted):
@@ -118,13 +113,12 @@ def adapt(model, state):
 
 
 def site(model, state, block, place):
-    """The site at a place; a dense layer becomes one when a method first asks for it."""
     if (block, place) not in state.sites:
         owner, attribute = state.family.dense(state.family.blocks(model)[block], place)
         dense = getattr(owner, attribute)
         state.original_parts.append((owner, attribute, dense))
         state.sites[block, place] = DenseSite.adopt(dense)
-        replace_layer(owner, attribute, state.sites[block, place])
+        internals.replace_layer(owner, attribute, state.sites[block, place])
     return state.sites[block, place]
 
 
@@ -146,15 +140,15 @@ def restore(model, state):
         for name in _WHOLE:
             vars(layer).pop(name, None)
     for owner, part, original in state.original_parts:
-        replace_layer(owner, part, original)
+        internals.replace_layer(owner, part, original)
     state.family.set_blocks(model, state.original_blocks)
     before = {id(layer) for layer, *_ in state.freezing}
     for layer in state.head.layers.values():
         if id(layer) not in before:
             layer.trainable = True  # it came with an adapter that is merged
     for layer, trainable, trains, frozen in state.freezing:
-        set_trainable_alone(layer, trainable)
-        set_own_weights(layer, trains, frozen)
+        internals.set_trainable_alone(layer, trainable)
+        internals.set_own_weights(layer, trains, frozen)
     for owner, attribute, dropout, _ in state.dropouts:
         # `merge_adapter` leaves the head of the adapter, which may have no such layer.
         if owner is not model or attribute in state.head.layers:
@@ -165,19 +159,18 @@ def restore(model, state):
 
 
 def stand(state, model, head):
-    """Let the layers of a `Head` be the model's, and the model's class the one that computes with them."""
     now = state.head
     now.layers = {attribute: getattr(model, attribute) for attribute in now.layers}
     for attribute in now.layers.keys() - head.layers.keys():
         delattr(model, attribute)
     for attribute, layer in head.layers.items():
         if attribute in now.layers:
-            replace_layer(model, attribute, layer)
+            internals.replace_layer(model, attribute, layer)
         else:
             setattr(model, attribute, layer)
     if hasattr(model, "num_labels"):
         model.num_labels = head.shape.num_labels
-    change_class(model, head.model_class)
+    internals.change_class(model, head.model_class)
     if state.fast and hasattr(stack := state.family.stack(model), "first_token_only"):
         stack.first_token_only = state.family.reads_first_token_only(model)
 
@@ -188,14 +181,13 @@ def stand(state, model, head):
 def freezing(model):
     """List of `(layer, trainable, its trainable and its other weights)`."""
     return [
-        (layer, layer.trainable, *own_weights(layer))
+        (layer, layer.trainable, *internals.own_weights(layer))
         for layer in [model, *model.submodules]
         if isinstance(layer, keras.layers.Layer)
     ]
 
 
 def choose(model, state, chosen):
-    """Let the variables of these ids train, and no other."""
     model.trainable = True
     for layer in model.submodules:
         if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
@@ -204,7 +196,6 @@ def choose(model, state, chosen):
 
 
 def freeze(model, state):
-    """Let nothing train."""
     model.trainable = False
     _freeze_waiting_heads(state)
 
@@ -218,14 +209,14 @@ def _freeze_waiting_heads(state):
 
 def _freeze_all_but(layer, chosen):
     """Set what trains of the weights that `layer` itself owns."""
-    own = sum(own_weights(layer), [])
+    own = sum(internals.own_weights(layer), [])
     if not own:
         return
     if not any(isinstance(child, keras.layers.Layer) for child in layer.submodules):
         # First back to where they were made, for an earlier choice may have moved some.
-        own = in_order_made(layer, own)
+        own = internals.in_order_made(layer, own)
         trained = [variable for variable in own if variable.trainable]
-        set_own_weights(layer, trained, [variable for variable in own if not variable.trainable])
+        internals.set_own_weights(layer, trained, [variable for variable in own if not variable.trainable])
         trains = [id(variable) in chosen for variable in own]
         layer.trainable = any(trains)
         if all(trains) or not any(trains):
@@ -234,20 +225,18 @@ def _freeze_all_but(layer, chosen):
     # embeddings, with their LayerNorm) stays trainable and its weights are moved; so are a
     # layer's of which some train and others do not.
     trains = [variable for variable in own if id(variable) in chosen]
-    set_own_weights(layer, trains, [variable for variable in own if id(variable) not in chosen])
+    internals.set_own_weights(layer, trains, [variable for variable in own if id(variable) not in chosen])
 
 
 def follow(model):
-    """Let a model that was compiled, or trained already, train what is chosen now."""
     model.train_function = model.train_tf_function = None
     if getattr(model, "optimizer", None) is not None:
-        train_what_is_chosen(model)
+        internals.train_what_is_chosen(model)
         with model.distribute_strategy.scope():
-            go_on_with(model.optimizer, model.trainable_variables)
+            internals.go_on_with(model.optimizer, model.trainable_variables)
 
 
 def forget_traces(model):
-    """Make Keras trace fit, evaluate and predict anew."""
     model.train_function = model.test_function = model.predict_function = None
     model.train_tf_function = None
 
@@ -274,7 +263,7 @@ def forward(model, *, jit_compile=False):
         hold_gradients_weakly()
         return logits
 
-    traced = traced_once(logits)
+    traced = internals.traced_once(logits)
     return lambda inputs: traced(inputs).numpy()
 
 
@@ -311,6 +300,31 @@ def compiled(model, *, jit_compile=False):
     return lambda inputs: traced(*inputs)(inputs).numpy()
 
 
+# Fewer bits
+
+
+def cast_frozen(model, state, frozen):
+    # A head with tied embeddings reads them in float32.
+    exchanged, shared = [], {id(layer) for outer in head_layers(model, state) for layer in outer.submodules}
+    for layer in state.family.main_layer(model).submodules:
+        is_half = isinstance(layer, keras.layers.Layer) and layer.compute_dtype in ("bfloat16", "float16")
+        if is_half and id(layer) not in shared:
+            for attribute, variable in list(vars(layer).items()):
+                if id(variable) in frozen and variable.shape.rank == 2 and variable.dtype == tf.float32:
+                    exchanged.append((variable, _cast(layer, attribute, variable)))
+    return exchanged
+
+
+def _cast(layer, attribute, variable):
+    """Replace a variable that `layer` owns; returns the new one."""
+    new = tf.Variable(
+        tf.cast(variable, layer.compute_dtype), trainable=variable.trainable, name=variable.name.removesuffix(":0")
+    )
+    new._tf_adapters_cast = True
+    internals.exchange_variable(layer, attribute, new)
+    return new
+
+
 # Transactions
 
 
@@ -323,7 +337,7 @@ class Undo:
         self._held = [(held, dict(held)) for held in map(vars, objects)]
         # Keras changes its own containers in place.
         containers = [value for held, _ in self._held for value in held.values() if type(value) in (list, dict, set)]
-        containers += [reference_counts(one) for one in objects if isinstance(one, keras.layers.Layer)]
+        containers += [internals.reference_counts(one) for one in objects if isinstance(one, keras.layers.Layer)]
         self._contents = [(container, container.copy()) for container in containers]
 
     def remember(self, variable):
@@ -335,7 +349,7 @@ class Undo:
     def restore(self):
         for variable, value in self._written.values():
             variable.assign(value)
-        change_class(self._model, self._class)
+        internals.change_class(self._model, self._class)
         for held, before in self._held:
             held.clear()
             held.update(before)

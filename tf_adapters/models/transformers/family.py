@@ -1,4 +1,4 @@
-"""What injection and loading need to know of an encoder family; `bert`, `bert_like` and `other_shapes` have them."""
+"""What injection and loading need to know of an encoder family; `bert_like` and `other_shapes` have them."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from tf_adapters.models.transformers.site import replace_layer
 # model_type of config.json -> module and its `Family`. A new family is such an object, and a line here.
 _FAMILIES = {
     "albert": "other_shapes.ALBERT",
-    "bert": "bert.FAMILY",
+    "bert": "bert_like.BERT",
     "camembert": "bert_like.CAMEMBERT",
     "deberta-v2": "other_shapes.DEBERTA_V2",
     "distilbert": "other_shapes.DISTILBERT",
@@ -204,40 +204,33 @@ def heads_of(prefix, **others):
 
     Args:
         prefix: str, which the names of its classes begin with, such as `"TFRoberta"`.
-        others: further heads and their classes; None leaves one out.
+        others: further heads and their classes.
     """
     import transformers
 
     names = {
         "classification": "ForSequenceClassification", "token-classification": "ForTokenClassification",
         "question-answering": "ForQuestionAnswering", "multiple-choice": "ForMultipleChoice",
-        "masked-lm": "ForMaskedLM",
-        "none": "Model",
+        "masked-lm": "ForMaskedLM", "none": "Model",
     }  # fmt: skip
     heads = {head: getattr(transformers, prefix + name) for head, name in names.items()}
-    return {
-        head: value
-        for head, value in {**heads, **{k.replace("_", "-"): v for k, v in others.items()}}.items()
-        if value is not None
-    }
+    return heads | {head.replace("_", "-"): value for head, value in others.items()}
 
 
-def block_parameters(config):
-    """Parameters of a block of BERT's shape, and of one of its LayerNorms."""
-    size, inner = config.hidden_size, config.intermediate_size
-    return 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 4 * size, 2 * size
-
-
-def encoder_parameters(config, embeddings, *, depth=None, others=0):
-    """`Family.parameters` of an encoder of such blocks.
+def encoder_parameters(config, embeddings=None, *, depth=None, others=0):
+    """`Family.parameters` of an encoder of blocks of BERT's shape.
 
     Args:
-        embeddings: int, columns of all embeddings together; their LayerNorm follows from `config`.
+        embeddings: int, columns of all embeddings together, or None for those of words, positions and token types;
+            their LayerNorm follows from `config`.
         depth: int, blocks with weights of their own; None for all.
         others: int, parameters of what else there is.
     """
+    if embeddings is None:
+        embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     depth = config.num_hidden_layers if depth is None else depth
-    block, norm = block_parameters(config)
+    size, inner = config.hidden_size, config.intermediate_size
+    block, norm = 4 * (size + 1) * size + (size + 1) * inner + (inner + 1) * size + 4 * size, 2 * size
     width = getattr(config, "embedding_size", config.hidden_size)
     return {
         "total": embeddings * width + 2 * width + depth * block + others,

@@ -13,7 +13,7 @@ from tf_adapters._keras import keras
 from tf_adapters._keras_internals import uncast
 from tf_adapters.layers import fused
 from tf_adapters.layers.dropout import SeededDropout
-from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite, DenseSite
+from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite, DenseSite, adopted
 
 
 def _are_dense(*layers):
@@ -48,11 +48,7 @@ class FastSelfAttention:
         """The same layers in this class; a layer that computes otherwise is returned as it is."""
         if not _are_dense(original.query, original.key, original.value):
             return original
-        layer = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        layer.query, layer.key, layer.value = original.query, original.key, original.value
-        layer.dropout = original.dropout
-        layer.built = True
-        return layer
+        return adopted(cls, original, "query", "key", "value", "dropout")
 
     def call(
         self, hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask, past_key_value,
@@ -91,10 +87,7 @@ class FastIntermediate:
             return original
         if not _are_dense(original.dense):
             return original
-        layer = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        layer.dense = original.dense
-        layer.built = True
-        return layer
+        return adopted(cls, original, "dense")
 
     def call(self, hidden_states, training=None):
         dense = _dense(self.dense, training) if _are_dense(self.dense) else None
@@ -156,10 +149,7 @@ class FastEncoder:
     @classmethod
     def adopt(cls, original):
         """The same configuration in this class; the blocks are set afterwards."""
-        encoder = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        encoder.layer = original.layer
-        encoder.built = True
-        return encoder
+        return adopted(cls, original, "layer")
 
     def call(
         self, hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask, past_key_values,
@@ -175,8 +165,7 @@ class FastEncoder:
         ):  # fmt: skip
             return super().call(
                 hidden_states, attention_mask, head_mask, encoder_hidden_states, encoder_attention_mask,
-                past_key_values,
-                use_cache, output_attentions, output_hidden_states, return_dict, training=training,
+                past_key_values, use_cache, output_attentions, output_hidden_states, return_dict, training=training,
             )  # fmt: skip
         for block in self.layer:
             alone = self.first_token_only and block is last

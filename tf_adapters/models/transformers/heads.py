@@ -7,8 +7,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import compute_in, layers_of
 from tf_adapters.errors import InputError
-from tf_adapters.models.heads import SWITCHED, Head, HeadShape
-from tf_adapters.models.state import state_of
+from tf_adapters.models.state import SWITCHED, Head, HeadShape, state_of
 
 
 def head_shape(model, family):
@@ -29,16 +28,9 @@ def head_on(model, family, holder, number=0):
 
 
 def new_head(model, family, shape, seed, number):
-    """A `Head` of another shape for a model's encoder, which holds nobody's values yet.
-
-    Args:
-        shape: `HeadShape` whose `head` is one of `SWITCHED`.
-        seed: int, decides the initial weights, which are those of transformers.
-        number: int, the head's.
-
-    Raises:
-        InputError: the family has no such head, or it stands on a pooler that this encoder lacks.
-    """
+    """A `Head` of another shape for a model's encoder, which holds nobody's values yet; `seed` decides the initial
+    weights, which are those of transformers. InputError where the family has no such head, or this encoder no pooler
+    for it."""
     if shape.head not in SWITCHED or shape.head not in family.heads or family.head_of(model) is None:
         known = ", ".join(head for head in SWITCHED if head in family.heads)
         raise InputError(
@@ -82,17 +74,8 @@ def check_head_of(family, head, head_layers):
 
 
 class TwoLayerHead(keras.layers.Layer):
-    """Dense, tanh, dense: the two classifiers of the report's unshared model.
-
-    Args:
-        hidden_size: int, units of the first layer.
-        num_labels: int, units of the last.
-        initializer_range: float, standard deviation of both kernels.
-
-    Call arguments:
-        inputs: float tensor, `(batch, hidden_size)`, the pooled output.
-
-    Returns: logits, `(batch, num_labels)`.
+    """Dense, tanh, dense: the two classifiers of the report's unshared model, from the pooled output, `(batch,
+    hidden_size)`, to logits, `(batch, num_labels)`; `initializer_range` is the standard deviation of both kernels.
 
     Reference: Mohebbi & Rajaei, section 6.2 and table 1.
     """
@@ -176,23 +159,15 @@ def outputs_of(outputs):
     return {name: outputs[name] for name in ("start_logits", "end_logits")}
 
 
-def logits_of(outputs):
-    """The logits in one tensor; of spans, start and end in the last axis."""
-    outputs = outputs_of(outputs)
-    return outputs if tf.is_tensor(outputs) else tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
-
-
 def logits_of_rows(model, inputs):
-    """The logits of a batch in inference; a head of multiple choice takes each row for the only choice of a text.
+    """The logits of a batch in inference in one tensor; of spans, start and end are in the last axis.
 
-    Args:
-        model: a transformers TensorFlow model with a head.
-        inputs: dict of int32 `(rows, length)` tensors: `input_ids`, `attention_mask` and `token_type_ids`.
-
-    Returns: as of `logits_of`; `(rows, 1)` of multiple choice.
+    A head of multiple choice takes each row for the only choice of a text, and answers `(rows, 1)`. `inputs` is a dict
+    of int32 `(rows, length)` tensors: `input_ids`, `attention_mask` and `token_type_ids`.
     """
     family = state_of(model).family
     inputs = family.inputs(inputs)
     if family.head_of(model) == "multiple-choice":
         inputs = {name: tensor[:, tf.newaxis] for name, tensor in inputs.items()}
-    return logits_of(model(inputs, training=False))
+    outputs = outputs_of(model(inputs, training=False))
+    return outputs if tf.is_tensor(outputs) else tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)

@@ -1,51 +1,35 @@
 """Pretrained encoders from a hub, a directory or a Python package, without PyTorch."""
 
+import inspect
 import os
 import pathlib
 import warnings
-from typing import Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import file_on_hub, replace_layer
-from tf_adapters._types import PathLike
-from tf_adapters.errors import InputError
-from tf_adapters.models.door import only_first_door
-from tf_adapters.models.heads import check_head
-from tf_adapters.models.state import state_of
-from tf_adapters.models.storage import check_not_cast
-from tf_adapters.models.transformers.config_file import read_config
+from tf_adapters.errors import InputError, shown
+from tf_adapters.models.door import door_of, only_first_door
+from tf_adapters.models.origin import check_not_cast
+from tf_adapters.models.state import check_head, state_of
+from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
-from tf_adapters.models.transformers.names import named_weights
-from tf_adapters.models.weight_files import WEIGHT_FILES, check_finite, open_weights, refuse_unread, shard_names
-from tf_adapters.paths import ALIASES, find_here
+from tf_adapters.models.weight_files import WEIGHT_FILES, named_weights, open_weights, read_weights, shard_names
+from tf_adapters.paths import ALIASES, find_here, read_json, to_path
+from tf_adapters.ranges import is_int, is_real
 
 TEXT_FILES = (
     "vocab.txt", "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "sentencepiece.bpe.model",
-    "spiece.model",
-    "spm.model", "added_tokens.json",
+    "spiece.model", "spm.model", "added_tokens.json",
 )  # fmt: skip
-# Buffers, and keys of encoders that sentence-transformers or PyTorch add.
 
 
 def load_backbone(
-    source: PathLike = "minilm",
-    *,
-    head: str = "classification",
-    num_labels: int = 2,
-    labels: Optional[Sequence[str]] = None,
-    head_layers: int = 1,
-    revision: Optional[str] = None,
-    stacklevel: int = 3,
-) -> keras.Model:
-    """A transformers TensorFlow model on a pretrained encoder; see `tf_adapters.load_backbone`.
-
-    Args:
-        stacklevel: int, whose line a warning names, as of `warnings.warn`.
-    """
+    source, *, head="classification", num_labels=2, labels=None, head_layers=1, revision=None, stacklevel=3
+):
+    """See `tf_adapters.load_backbone`; `stacklevel` says whose line a warning names, as of `warnings.warn`."""
     check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
     family, config = _described_encoder(directory)
@@ -90,8 +74,9 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
 
 
 def _finish(model, family, source, directory, kept=(), stacklevel=3):
-    """Read the weights, and remember where they came from; `kept` as in `_read_weights`."""
-    lacks_pooler, found = _read_weights(model, family, directory, kept)
+    """Read the weights, and remember where they came from; `kept` as in `read_weights`."""
+    named = named_weights(model.weights)
+    lacks_pooler, found = read_weights(door_of(model), named, family.prefix(model), directory, kept)
     state = state_of(model)
     state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
     state.source, state.directory = source, directory
@@ -120,16 +105,13 @@ def _build(family, config, head, num_labels, labels, head_layers):
                 layer.kernel_initializer = keras.initializers.Zeros()  # every one of them is read from the files
         model.build_in_name_scope()
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise InputError(
-            f"config.json describes no encoder that transformers can build ({_first_line(error)}): restore the file."
+            f"config.json describes no encoder that transformers can build ({first}): restore the file."
         ) from error
     if head_layers == 2:
         use_two_layer_head(model)
     return model
-
-
-def _first_line(error):
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _described_encoder(directory):
@@ -157,13 +139,12 @@ def find_files(source, *, revision=None, config_only=False):
 
     With `config_only`, nothing but the configuration is fetched.
     """
-    return find_here(source) or _fetch(os.fspath(source), revision, config_only)
-
-
-def _fetch(source, revision, config_only):
+    here = find_here(source)
+    if here is not None:
+        return here
     from transformers.utils import cached_file
 
-    given = source
+    given = source = os.fspath(source)
     if "://" in source:
         raise InputError(
             "{source} names a preset of KerasHub, which goes through {door} alone.", source=source, door="keras-hub"
@@ -196,55 +177,76 @@ def _fetch(source, revision, config_only):
     return pathlib.Path(config).parent
 
 
-def _read_weights(model, family, directory, kept=()):
-    """Assign every weight of the checkpoint, one tensor in memory at a time; those in `kept`, ids of variables, must
-    have its values already.
+# An encoder's `config.json`, which a stranger wrote: the keys that are read, each of its type, and nothing else of it.
 
-    Returns: whether it lacks the pooler, and the ids of the variables that it has.
+# They change what an encoder computes, to what is not implemented here.
+_REFUSED = ("is_decoder", "add_cross_attention", "pruned_heads", "rope_parameters", "rope_scaling")
+_MOST = 2**31 - 1
+
+
+def read_config(directory):
+    """Family and configuration object of the model in a directory; data only, nothing is run.
+
+    Only what the family's configuration class and model read of the shape of an encoder, and names of labels, comes
+    into the object. transformers would keep every other key as an attribute, among them ones that choose code to fetch
+    and run.
     """
-    prefix = model.base_model_prefix + "."
-    named = named_weights(model.weights)
-    pooler = family.pooler(model)
-    pooler_ids = {id(variable) for variable in pooler.weights} if pooler is not None else set()
-    inside = {id(variable) for variable in family.main_layer(model).weights}
-    with open_weights(directory, WEIGHT_FILES) as weights:
-        # A checkpoint of the bare encoder lacks the prefix.
-        bare = not any(key.startswith(prefix) for key in weights)
-        keys = {prefix + key if bare else key: key for key in weights}
-        missing = [name for name, (variable, _) in named.items() if name not in keys and id(variable) in inside]
-        missing_pooler = [name for name in missing if id(named[name][0]) in pooler_ids]
-        missing = [name for name in missing if name not in missing_pooler]
-        if missing:
+    path = to_path(directory) / "config.json"
+    if not path.exists():
+        raise InputError(f"{directory} holds no config.json, so it is no transformers model.")
+    values = read_json(path)
+    if "registered_name" in values:
+        raise InputError(f"{directory} is a preset of KerasHub, which goes through {{door}} alone.", door="keras-hub")
+    if "model_type" not in values:
+        raise InputError(f"{path} has no model_type, so it is no transformers model configuration.")
+    family = get_family(values["model_type"])
+    if values.get("position_embedding_type", "absolute") != "absolute":
+        raise InputError(
+            f"{path}: position_embedding_type={shown(values['position_embedding_type'])} is not implemented by "
+            "transformers' TensorFlow classes, which know 'absolute' only."
+        )
+    for name in _REFUSED:
+        if values.get(name):
             raise InputError(
-                f"{weights.path} lacks {len(missing)} weights of the encoder that config.json describes, "
-                f"{missing[0]} the first: the file belongs to another architecture or is incomplete."
+                f"{path}: {name}={shown(values[name])} is not supported: give a plain encoder, without it."
             )
-        refuse_unread(weights, keys, named, prefix, (prefix + "pooler.",))
-        found = set()
-        for name, (variable, transposed) in named.items():
-            if name not in keys or name in missing_pooler:
-                continue
-            shape = weights.shape(keys[name])
-            # Weights read from h5 are laid out as TensorFlow's own.
-            transposed = transposed and weights.pytorch_layout
-            expected = tuple(variable.shape)[::-1] if transposed else tuple(variable.shape)
-            if shape != expected:
-                if id(variable) not in inside:
-                    continue  # a head for another number of labels
-                raise InputError(
-                    f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
-                )
-            value = weights.read(keys[name])
-            check_finite({keys[name]: value}, weights.path)
-            value = value.T if transposed else value
-            if id(variable) in kept:
-                # A pooler of the files fits no other encoder, however this one came to its values.
-                if not np.array_equal(variable.numpy(), value.astype(np.float32)):
-                    raise InputError(
-                        f"model: its encoder was changed since it was loaded ({name} is not as in {weights.path}), and "
-                        "a new head may need the pooler of these files: load the encoder again."
-                    )
-                continue
-            variable.assign(value)
-            found.add(id(variable))
-    return bool(missing_pooler), found
+    parameters = list(inspect.signature(family.config_class.__init__).parameters.values())[1:]
+    # The keys that are read, with their defaults.
+    named = {one.name: one.default for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}
+    other_names = {name: named[own] for name, own in family.config_class.attribute_map.items() if own in named}
+    defaults = {**named, **other_names, **family.config_keys}
+    kept = {name: values[name] for name in defaults if name in values}
+    for name, value in kept.items():
+        _check(name, value, defaults[name], path)
+    return family, family.config_class(**kept, **_labels(values.get("id2label")))
+
+
+def _check(name, value, default, path):
+    """Raise InputError for a value of another type than the default's, or one that no encoder has."""
+    if isinstance(default, bool):
+        right, must = isinstance(value, bool), "true or false"
+    elif name.endswith("token_id"):
+        right, must = value is None or is_int(value), "an integer or null"
+    elif isinstance(default, int):
+        # Negative ones say "as the others are".
+        right, must = is_int(value) and (-1 if default < 0 else 0) <= value <= _MOST, f"an integer from 0 to {_MOST}"
+    elif isinstance(default, float):
+        most = 1.0 if "drop" in name else float("inf")
+        right = is_real(value) and 0 <= value <= most
+        must = "a number of at least 0" + (" and at most 1" if most == 1 else "")
+    elif isinstance(default, str):
+        right, must = isinstance(value, str), "a text"
+    else:
+        listed = isinstance(value, list) and all(isinstance(part, str) for part in value)
+        right = value is None or listed or isinstance(value, str) or is_real(value)
+        must = "a number, a text, a list of texts or null"
+    if not right:
+        raise InputError(f"{path}: {name}={shown(value)} must be {must}: restore the file.")
+
+
+def _labels(names):
+    """The names of labels as arguments of a configuration class, if they are complete."""
+    ordered = [names.get(str(number)) for number in range(len(names))] if isinstance(names, dict) else []
+    if not ordered or not all(isinstance(name, str) for name in ordered):
+        return {}
+    return {"id2label": dict(enumerate(ordered)), "label2id": {name: number for number, name in enumerate(ordered)}}

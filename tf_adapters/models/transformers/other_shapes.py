@@ -18,7 +18,7 @@ from transformers.tf_utils import stable_softmax
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
 from tf_adapters.models.transformers.family import BERT_DENSES, KERAS_DROPOUT, Family, encoder_parameters, heads_of
-from tf_adapters.models.transformers.site import AdaptedBlock, AdapterBlock, AdapterSite, NormSite
+from tf_adapters.models.transformers.site import AdaptedBlock, AdapterBlock, AdapterSite, NormSite, adopted
 
 # DistilBERT (Sanh et al., 2019)
 
@@ -28,12 +28,9 @@ class TFDistilBertAdapterBlock(AdaptedBlock, TFTransformerBlock):
 
     @classmethod
     def adopt(cls, original):
-        block = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        for part in ("attention", "sa_layer_norm", "ffn", "output_layer_norm"):
-            setattr(block, part, getattr(original, part))
+        block = adopted(cls, original, "attention", "sa_layer_norm", "ffn", "output_layer_norm")
         block.attention_site = NormSite.adopt(block.sa_layer_norm, "attention_site")
         block.ffn_site = NormSite.adopt(block.output_layer_norm, "ffn_site")
-        block.built = True
         return block
 
     @property
@@ -97,8 +94,7 @@ class TFMPNetAdapterAttention(AdapterSite, TFMPNetAttention):
 
     @classmethod
     def adopt(cls, original):
-        layer = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        layer.attn, layer.LayerNorm, layer.dropout = original.attn, original.LayerNorm, original.dropout
+        layer = adopted(cls, original, "attn", "LayerNorm", "dropout")
         layer.make_site()
         return layer
 
@@ -255,12 +251,9 @@ class TFAlbertAdapterAttention(TFAlbertAttention):
 
     @classmethod
     def adopt(cls, original):
-        """A layer that owns the layers of the built `original`."""
-        layer = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        for part in ("query", "key", "value", "dense", "LayerNorm", "attention_dropout", "output_dropout"):
-            setattr(layer, part, getattr(original, part))
+        parts = ("query", "key", "value", "dense", "LayerNorm", "attention_dropout", "output_dropout")
+        layer = adopted(cls, original, *parts)
         layer.site = NormSite.adopt(original.LayerNorm, "site")
-        layer.built = True
         return layer
 
     def call(self, input_tensor, attention_mask, head_mask, output_attentions, training=False):
@@ -332,14 +325,8 @@ class _Albert(Family):
 
 
 def _albert_parameters(config):
-    width, size = config.embedding_size, config.hidden_size
-    embeddings = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    return encoder_parameters(
-        config,
-        embeddings,
-        depth=config.num_hidden_groups * config.inner_group_num,
-        others=(width + 1) * size + (size + 1) * size,
-    )
+    others = (config.embedding_size + 1 + config.hidden_size + 1) * config.hidden_size
+    return encoder_parameters(config, depth=config.num_hidden_groups * config.inner_group_num, others=others)
 
 
 ALBERT = _Albert(

@@ -4,11 +4,13 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import AutoTrackable, replace_layer, writes_saved_model
+from tf_adapters.config import DENSE_PLACES
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused import layer_norm
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models.keras_files import KeptInDirectories, refuse
-from tf_adapters.models.site import SharedSite
+from tf_adapters.models.site import RoutedDense, RoutedFinish, SharedSite, routed_norms
+from tf_adapters.models.transaction import replaced
 
 
 class RandomDrop(AutoTrackable):
@@ -79,7 +81,8 @@ class Switch(AutoTrackable):
 
 
 class Site(SharedSite):
-    """Mixin for a place in a block where adapters, or layers of other methods, stand."""
+    """Mixin for a place in a block where adapters, or layers of other methods, stand; `shape` is `(inputs, outputs)` of
+    what they change here."""
 
     ops = ops
 
@@ -117,14 +120,18 @@ class Site(SharedSite):
         index = tf.reduce_sum(tf.cast(here, tf.int32) * tf.range(1, len(branches)))
         return tf.switch_case(index, [lambda: tf.identity(branches[0]()), *branches[1:]])
 
-    @property
-    def shape(self):
-        """`(inputs, outputs)` of what the method changes here."""
-        raise NotImplementedError
-
     def guarded(self, values):
         """A LayerNorm's gamma or outputs, of which the lowest site makes NaN where a graph cannot compute what acts."""
         return values if self.acting is None else values * tf.cast(self.acting.guard(), values.dtype)
+
+
+def adopted(layer_class, original, *parts):
+    """A layer of a class that owns these layers of the built HuggingFace layer `original`."""
+    layer = layer_class(original.config, name=original.name, dtype=original.dtype_policy)
+    for part in parts:
+        setattr(layer, part, getattr(original, part))
+    layer.built = True
+    return layer
 
 
 class AdapterSite(Site):
@@ -139,10 +146,7 @@ class AdapterSite(Site):
     @classmethod
     def adopt(cls, original):
         """A site that owns the very layers of the built HuggingFace layer `original`."""
-        site = cls(original.config, name=original.name, dtype=original.dtype_policy)
-        site.dense = original.dense
-        site.dropout = original.dropout
-        site.LayerNorm = original.LayerNorm
+        site = adopted(cls, original, "dense", "dropout", "LayerNorm")
         site.make_site()
         return site
 
@@ -209,7 +213,7 @@ class DenseSite(Site, keras.layers.Layer):
         return tuple(self.dense.kernel.shape)
 
     def dense_of(self, kernel, bias):
-        """A layer like the dense one, with other weights; `models.merging` lets it be `merged`."""
+        """A layer like the dense one, with other weights; `models.injection` lets it be `merged`."""
         dense = keras.layers.Dense.from_config(self.dense.get_config())
         dense.build((None, self.shape[0]))
         dense.set_weights((kernel, bias))
@@ -229,23 +233,12 @@ class DenseSite(Site, keras.layers.Layer):
 class AdaptedBlock(KeptInDirectories):
     """What injection asks of an encoder block that holds one site or two.
 
-    A family's block stands behind this mixin and adopts the layers of a built one.
-
-    Attributes:
-        sites: dict from `"attention"` and `"ffn"` to the block's `AdapterSite`s.
+    A family's block stands behind this mixin. Its class method `adopt` makes one that owns the layers of a built block,
+    and its property `sites` is a dict from `"attention"` and `"ffn"` to its `AdapterSite`s.
     """
 
     # Attributes of the original's attention that `adopt` replaces, and `remove_adapters` puts back.
     replaced_parts = ()
-
-    @classmethod
-    def adopt(cls, original):
-        """A block that owns the layers of the built block `original`."""
-        raise NotImplementedError
-
-    @property
-    def sites(self):
-        raise NotImplementedError
 
 
 class AdapterBlock(AdaptedBlock):
@@ -280,3 +273,30 @@ class AdapterBlock(AdaptedBlock):
     @property
     def sites(self):
         return {"attention": self.attention.dense_output, "ffn": self.bert_output}
+
+
+# Encoders in which each example of a batch has adapters, updates of dense layers and LayerNorms of its own
+
+
+def make_routable(family, model):
+    family.set_blocks(model, [family.block_class.adopt(block) for block in family.blocks(model)])
+
+
+def encode(family, model, inputs, routes):
+    main, changes, norms = family.main_layer(model), [], routed_norms(family, model, routes)
+    taken = {name: inputs[name] for name in family.takes(model)}
+    for number, block in enumerate(family.blocks(model)):
+        for place, site in block.sites.items():
+            changes.append((site, "finish", RoutedFinish(norms[id(site.LayerNorm)], (number, place), routes)))
+        for place in routes.places.intersection(DENSE_PLACES):
+            owner, attribute = family.dense(block, place)
+            changes.append((owner, attribute, RoutedDense(vars(owner)[attribute], (number, place), routes)))
+    changes.append((main.embeddings, "LayerNorm", norms[id(main.embeddings.LayerNorm)]))
+    if family.pooler(model) is not None:
+        changes.append((main, "pooler", lambda *_, **__: None))  # each row's own follows
+
+    def run():
+        return model(taken, training=False).last_hidden_state
+
+    with replaced(changes):
+        return tf.function(run, autograph=True)() if family.autograph else run()
