@@ -84,7 +84,7 @@ MUTATIONS = [
     ("kinds/choices.py", "tf.int64)) - 1", "tf.int64))", "multiple_choice"),
     ("tasks/choices.py", "begun + ending if", "ending if", "multiple_choice"),
     ("tasks/named.py", "taken |= set(files.of)", "pass", "token_classification:entity_tasks"),
-    ("tasks/named.py", "self.task.spellings.get(cell, cell)", "cell", "named_tasks:original_glue"),
+    ("tasks/named.py", "self.spellings.get(cell, cell)", "cell", "named_tasks:original_glue"),
     ("tasks/rows.py", "if value != getattr(Reading, name):", "if False:", "token_classification:mistake"),
     ("models/transformers/site.py", "known & (self.head.read_value() == self.traced_head)", "known", "own_heads:graph"),
     ("models/state.py", "held.kept = {**held.kept, self.plain: held.values_of(self.owner, self.door.read)}", "pass",

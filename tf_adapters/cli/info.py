@@ -216,9 +216,9 @@ def tasks(
 
     `tf-adapters tasks crowdflower/`
     """
-    from tf_adapters.tasks.registry import ABOUT, FAMILIES
+    from tf_adapters.tasks.registry import FAMILIES, TASKS
 
-    shown = {name: about for name, about in ABOUT.items() if name.startswith(prefix or "")}
+    shown = {name: about for name, about in TASKS.items() if name.startswith(prefix or "")}
     if not shown:
         raise InputError(f"{prefix}: no task's name starts so; `tf-adapters tasks` lists all.")
     if as_json:

@@ -96,7 +96,7 @@ def read_splits(
 
     Raises: InputError, if a column does not serve, or the data cannot be had.
     """
-    _prepare(builder, name)
+    prepare(builder, name)
     features = builder.info.features
     text_column, text_pair_column = _text_columns(features, builder, text_column, text_pair_column, name)
     label_column = _label_column(features, builder, label_column, name)
@@ -141,7 +141,8 @@ def _first_line(error):
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
-def _prepare(builder, name):
+def prepare(builder, name):
+    """Download and prepare a builder that is not; raises InputError if that fails."""
     if builder.is_prepared():
         return
     try:
