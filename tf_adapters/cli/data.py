@@ -12,7 +12,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, choice
 from tf_adapters.tasks.files import check_streams
 from tf_adapters.tasks.lines import DELIMITERS, Dialect
-from tf_adapters.tasks.readers import READERS
+from tf_adapters.tasks.own_files import READERS
 
 SKIP_BAD_ROWS = "Leave out rows of your files that cannot be used (fields, quotes, JSON, labels), and count them."
 DEFAULT_TASK = "rotten-tomatoes"

@@ -93,8 +93,7 @@ def evaluate(
     start(console, door=door, precision=scoring.precision)
     from tf_adapters.pipeline import labelled_rows
     from tf_adapters.saving.atomic import write_text
-    from tf_adapters.tasks.own_files import rows_from_file
-    from tf_adapters.tasks.readers import metric_of
+    from tf_adapters.tasks.own_files import metric_of, rows_from_file
     from tf_adapters.tasks.rows import with_value_range
 
     metric = metric_of(kind, metric or (settings["task"] or {}).get("metric"), labels)

@@ -188,7 +188,7 @@ def _export_one(directory, output, format, storage, quantize, rows, model, door)
 def _say_check(console, scorer, settings, named_rows, output, format):
     from tf_adapters.cli.progress import counting
     from tf_adapters.serving.convert import check_export, runner_of
-    from tf_adapters.tasks.readers import metric_of
+    from tf_adapters.tasks.own_files import metric_of
 
     (kind, labels), (name, rows) = task_of(settings), named_rows
     metric = metric_of(kind, (settings["task"] or {}).get("metric"), labels)

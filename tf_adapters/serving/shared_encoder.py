@@ -118,7 +118,7 @@ class SharedEncoder:
         """
         from tf_adapters.kinds import get_kind
         from tf_adapters.models.injection import set_active
-        from tf_adapters.tasks.readers import get_reader
+        from tf_adapters.tasks.own_files import get_reader
         from tf_adapters.tasks.rows import with_value_range
 
         if name not in self.tasks:

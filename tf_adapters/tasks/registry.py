@@ -10,7 +10,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.tasks.catalogue import OTHERS, ROTTEN_TOMATOES, treebank, wikiann
 from tf_adapters.tasks.glue import GLUE
-from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.own_files import metric_of
 from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
 

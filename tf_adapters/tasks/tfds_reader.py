@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.own_files import metric_of
 from tf_adapters.tasks.rows import Rows, Splits
 
 VALIDATION_NAMES = ("validation", "dev", "valid", "val")

@@ -13,7 +13,7 @@ from tf_adapters._types import Model, PathLike
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.models.door import door_called
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.loading import choose_door, load_backbone
