@@ -12,13 +12,12 @@ import tensorflow as tf
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
 from tf_adapters.paths import to_path
-from tf_adapters.ranges import is_int
+from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
     check_pairs,
-    checked_max_length,
     checked_text,
     flags_of,
     no_autograph,
@@ -71,13 +70,10 @@ class ByteLevelBpe(Tokenizer):
     ):  # fmt: skip
         super().__init__(name="byte_level_bpe")
         table = _merge_table(vocabulary, merges)
-        special = {"cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token, "unk_token": unk_token}
-        for argument, token in special.items():
-            if not isinstance(token, str) or token not in vocabulary:
-                raise InputError(f"{argument}={shown(token)} is not in the vocabulary of {len(vocabulary)} entries.")
-        self.max_length, self.add_prefix_space = checked_max_length(max_length), bool(add_prefix_space)
-        self.cls_token, self.sep_token, self.pad_token, self.unk_token = special.values()
-        self.cls_id, self.sep_id, self.pad_id, self.unk_id = (vocabulary[token] for token in special.values())
+        self.set_specials(
+            vocabulary, cls_token=cls_token, sep_token=sep_token, pad_token=pad_token, unk_token=unk_token
+        )
+        self.max_length, self.add_prefix_space = checked("max_length", max_length), bool(add_prefix_space)
         digest = hashlib.sha256(
             json.dumps([sorted(vocabulary.items()), list(map(list, merges))], ensure_ascii=False).encode("utf-8")
         )
@@ -136,14 +132,10 @@ class ByteLevelBpe(Tokenizer):
 
     def settings(self):
         """All settings as a dict for JSON, with vocabulary and merges as a digest."""
+        names = ("add_prefix_space", "max_length", "cls_token", "sep_token", "pad_token", "unk_token")
         return {
             "tokenizer": "byte-level-bpe",
-            "add_prefix_space": self.add_prefix_space,
-            "max_length": self.max_length,
-            "cls_token": self.cls_token,
-            "sep_token": self.sep_token,
-            "pad_token": self.pad_token,
-            "unk_token": self.unk_token,
+            **{name: getattr(self, name) for name in names},
             "vocabulary_sha256": self._sha256,
         }
 

@@ -15,11 +15,11 @@ import tensorflow as tf
 from tf_adapters._keras_internals import sentencepiece_operations
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import reading, to_path
+from tf_adapters.ranges import checked
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model, read_tokenizer_json
 from tf_adapters.text.tokenizer import (
     Tokenizer,
-    checked_max_length,
     checked_text,
     flags_of,
     no_autograph,
@@ -168,7 +168,7 @@ class SentencePiece(Tokenizer):
                 )
         settings = {name: bool(value) for name, value in {**described.settings, **settings}.items()}
         self._settings = tuple(settings.items())
-        self.max_length = checked_max_length(max_length)
+        self.max_length = checked("max_length", max_length)
         self.pair_specials, self.marks_second = described.pair_specials, described.marks_second
         self._sha256 = hashlib.sha256(model).hexdigest()
         self._own_spelling = described.own_spelling

@@ -58,8 +58,19 @@ class Tokenizer(tf.Module):
     def with_max_length(self, max_length):
         """The same tokenizer, its table shared, that cuts at another length."""
         other = copy.copy(self)
-        other.max_length = checked_max_length(max_length)
+        other.max_length = checked("max_length", max_length)
         return other
+
+    def set_specials(self, ids, **tokens):
+        """Set `cls_token`, `cls_id` and so on; raises InputError for a token without an id in the dict `ids`."""
+        for argument, token in tokens.items():
+            if not isinstance(token, str) or token not in ids:
+                raise InputError(
+                    f"{argument}={shown(token)} is not in the vocabulary of {len(ids)} entries: give the vocabulary's "
+                    "own token, or the vocabulary that belongs to this model."
+                )
+            setattr(self, argument, token)
+            setattr(self, argument.replace("token", "id"), ids[token])
 
     @no_autograph
     def encode(self, text, text_pair=None):
@@ -79,13 +90,10 @@ class Tokenizer(tf.Module):
         """
         first = self.tokenize(text)
         with tf.device("CPU:0"):
-            rows = first.nrows(out_type=tf.int64)
             if text_pair is None:
-                cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
-                sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
-                first = _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - self.single_specials))
-                input_ids = tf.concat([cls, first, sep], axis=1)
-                return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
+                return self.join(
+                    _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - self.single_specials))
+                )
             if self.max_length < self.pair_specials + 2:
                 raise InputError(
                     f"{{max_length}} has no room for a text and its text_pair: give at least {self.pair_specials + 2}.",
@@ -97,13 +105,10 @@ class Tokenizer(tf.Module):
                 raise InputError(
                     f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: they must be equally many."
                 )
-            with tf.control_dependencies(
-                [
-                    tf.debugging.assert_equal(
-                        rows, second.nrows(out_type=tf.int64), "text and text_pair must have equally many rows"
-                    )
-                ]
-            ):
+            equal = tf.debugging.assert_equal(
+                first.nrows(), second.nrows(), "text and text_pair must have equally many rows"
+            )
+            with tf.control_dependencies([equal]):
                 kept_first, kept_second = _longest_first(
                     first.row_lengths(),
                     second.row_lengths(),
@@ -112,20 +117,19 @@ class Tokenizer(tf.Module):
             return self.join(_keep_first(first, kept_first), _keep_first(second, kept_second))
 
     @no_autograph
-    def join(self, first, second):
-        """Add special tokens to pairs of token rows: `[CLS] first [SEP] second [SEP]`.
+    def join(self, first, second=None):
+        """Add special tokens to token rows: `[CLS] first [SEP]`, or of pairs `[CLS] first [SEP] second [SEP]`.
 
         Args:
-            first, second: int32 RaggedTensors, `(batch, (tokens))`, as `tokenize` returns them.
+            first, second: int32 RaggedTensors, `(batch, (tokens))`, as `tokenize` returns them; the second may be None.
         Returns: dict, as of `encode`.
         """
         with tf.device("CPU:0"):
             rows = first.nrows(out_type=tf.int64)
-            cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
-            sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
-            between = [sep] * (self.before_second - 1)
-            input_ids = tf.concat([cls, first, *between, second, sep], axis=1)
-            if not self.marks_second:
+            cls, sep = (tf.fill(tf.stack([rows, 1]), token) for token in (self.cls_id, self.sep_id))
+            others = [] if second is None else [*[sep] * (self.before_second - 1), second]
+            input_ids = tf.concat([cls, first, *others, sep], axis=1)
+            if second is None or not self.marks_second:
                 return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
             in_second = _positions(input_ids) >= tf.gather(
                 first.row_lengths() + self.before_second, input_ids.value_rowids()
@@ -181,17 +185,13 @@ class Tokenizer(tf.Module):
 
 def rows_of_pieces(ragged, words_per_text):
     """Rows of words of pieces to rows of pieces, by the splits alone."""
-    row_splits = tf.gather(ragged.row_splits, _splits(words_per_text))
+    row_splits = tf.gather(ragged.row_splits, tf.concat([[0], tf.cumsum(words_per_text)], axis=0))
     return tf.RaggedTensor.from_row_splits(ragged.flat_values, row_splits, validate=False)
 
 
 def utf8_bytes(code_points):
     """How many bytes each code point takes in UTF-8."""
     return 1 + sum(tf.cast(code_points >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
-
-
-def _splits(lengths):
-    return tf.concat([[0], tf.cumsum(lengths)], axis=0)
 
 
 def _positions(ragged):
@@ -243,11 +243,6 @@ def check_positive(value, argument):
     """Raise InputError unless a value is an integer above 0."""
     if not is_int(value) or value < 1:
         raise InputError(f"{argument}={value!r} must be a positive integer.")
-
-
-def checked_max_length(max_length):
-    """`max_length` as an int, or an InputError."""
-    return checked("max_length", max_length)
 
 
 def read_tokenizer_config(directory, accepted=None, kind=None):

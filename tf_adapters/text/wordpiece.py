@@ -11,13 +11,12 @@ import tensorflow as tf
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
 from tf_adapters.paths import to_path
-from tf_adapters.ranges import is_int
+from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_code_points, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
     check_pairs,
-    checked_max_length,
     checked_text,
     flags_of,
     no_autograph,
@@ -120,22 +119,14 @@ class WordPiece(Tokenizer):
 
         vocabulary = list(vocabulary)
         ids = _checked_ids(vocabulary)
-        special = {"unk_token": unk_token, "cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token}
-        for argument, token in special.items():
-            if token not in ids:
-                raise InputError(
-                    f"{argument}={token!r} is not in the vocabulary of {len(vocabulary)} entries: "
-                    f"give the vocabulary's own token, or the vocabulary that belongs to this model."
-                )
+        self.set_specials(ids, unk_token=unk_token, cls_token=cls_token, sep_token=sep_token, pad_token=pad_token)
         self.do_lower_case = bool(do_lower_case)
         self.strip_accents = None if strip_accents is None else bool(strip_accents)
         self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
-        self.size, self.max_length = len(vocabulary), checked_max_length(max_length)
+        self.size, self.max_length = len(vocabulary), checked("max_length", max_length)
         self.double_sep = bool(double_sep)
         if self.double_sep:
             self.pair_specials, self.marks_second = 4, False
-        self.unk_token, self.cls_token, self.sep_token, self.pad_token = special.values()
-        self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special.values())
         self.mask_id = ids.get("<mask>" if self.double_sep else "[MASK]")
         # One string: tf.Module would wrap and track each entry of a list.
         self._vocabulary_text = "\n".join(vocabulary)
@@ -216,15 +207,9 @@ class WordPiece(Tokenizer):
         with a line feed after each (of `vocab.txt`, as it is usually written),
         they are the constructor's keyword arguments.
         """
+        names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_length")
         return {
-            "do_lower_case": self.do_lower_case,
-            "strip_accents": self.strip_accents,
-            "tokenize_chinese_chars": self.tokenize_chinese_chars,
-            "max_length": self.max_length,
-            "unk_token": self.unk_token,
-            "cls_token": self.cls_token,
-            "sep_token": self.sep_token,
-            "pad_token": self.pad_token,
+            **{name: getattr(self, name) for name in (*names, "unk_token", "cls_token", "sep_token", "pad_token")},
             # Left out elsewhere: directories of before are compared with this.
             **({"double_sep": True} if self.double_sep else {}),
             "vocabulary_sha256": hashlib.sha256((self._vocabulary_text + "\n").encode("utf-8")).hexdigest(),
@@ -241,7 +226,7 @@ class WordPiece(Tokenizer):
         """
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
-            words, words_per_text = self._words(text)
+            words, words_per_text = self._words_of(self._characters(text), text)
             # Words repeat: look up each different one once.
             distinct, occurrence = tf.unique(words)
             pieces = tf.gather(self._wordpiece.tokenize(distinct), occurrence)
@@ -282,10 +267,6 @@ class WordPiece(Tokenizer):
             ends = pieces.with_values(tf.gather(characters.places, tf.maximum(last, begin)) + 1)
             return tuple(rows_of_pieces(ragged, words_per_text) for ragged in (pieces, starts, ends))
 
-    def _words(self, text):
-        """Normalise and split: words as a flat string tensor, and how many each text has."""
-        return self._words_of(self._characters(text), text)
-
     def _characters(self, text):
         """Normalise and split: `_Characters` of the words of all texts."""
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="replace", replacement_char=0xFFFD)
@@ -308,6 +289,7 @@ class WordPiece(Tokenizer):
         )
 
     def _words_of(self, characters, text):
+        """Words as a flat string tensor, and how many each text has."""
         splits = characters.word_splits
         words = tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_splits(characters.code_points, splits, validate=False), "UTF-8"
