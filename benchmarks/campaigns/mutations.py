@@ -104,7 +104,7 @@ MUTATIONS = [
     ("text/batching.py", "choices >= longest", "choices > longest", "batching"),
     ("text/batching.py", "used = steps * batch_size if drop_remainder else count", "used = count", "batching"),
     ("kinds/masked_lm.py", "noise[1] < 0.9", "noise[1] < 0.99", "masking"),
-    ("tasks/metrics.py", "return (logits > 0)", "return (logits > 1)", "metrics"),
+    ("tasks/metrics.py", "(predictions > 0)", "(predictions > 1)", "metrics"),
     ("tasks/metrics.py", "if finite else", "if True else", "metrics"),
     ("tasks/metrics.py", "max(word_f1(text, reference)", "min(word_f1(text, reference)", "question_answering:metric"),
     ("tasks/metrics.py", "float(-loss / count)", "float(-loss)", "pretrain:perplexity"),

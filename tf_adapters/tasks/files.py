@@ -75,10 +75,10 @@ class Chunk:
 
 @dataclasses.dataclass
 class Carried:
-    """Rows of another kind than tables of texts, `whole`, with all columns of the file, `records` as of `Chunk`."""
+    """Rows of any kind, `whole`, with all columns of the file, `records` as of `Chunk`."""
 
     whole: Any
-    records: List[dict]
+    records: Optional[List[dict]]
 
     def __len__(self):
         return len(self.whole)

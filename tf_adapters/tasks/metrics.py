@@ -96,15 +96,12 @@ class Metric:
                 f"metric {self.name!r} got labels of shape {labels.shape} and logits of shape {logits.shape}: give at "
                 "least one row, and one label row for each row of logits."
             )
-        predictions = self._predictions(labels, np.where(np.isfinite(logits), logits, 0.0))
-        return _numbers(self.compute(labels, predictions), logits)
-
-    def _predictions(self, labels, logits):
-        if self.kinds == (_SCORES,):
-            return logits
+        predictions = np.where(np.isfinite(logits), logits, 0.0)
         if labels.ndim == 2:
-            return (logits > 0).astype(np.int32)  # a probability above 0.5
-        return logits.argmax(-1)
+            predictions = (predictions > 0).astype(np.int32)  # a probability above 0.5
+        elif self.kinds != (_SCORES,):
+            predictions = predictions.argmax(-1)
+        return _numbers(self.compute(labels, predictions), logits)
 
 
 def _accuracy(labels, predictions):

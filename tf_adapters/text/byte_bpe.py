@@ -4,7 +4,6 @@ import functools
 import hashlib
 import json
 import os
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -69,7 +68,7 @@ class ByteLevelBpe(Tokenizer):
         unk_token="<unk>",
     ):  # fmt: skip
         super().__init__(name="byte_level_bpe")
-        table = _merge_table(vocabulary, merges)
+        keys, merged = _merge_table(vocabulary, merges)
         self.set_specials(
             vocabulary, cls_token=cls_token, sep_token=sep_token, pad_token=pad_token, unk_token=unk_token
         )
@@ -89,10 +88,9 @@ class ByteLevelBpe(Tokenizer):
         with tf.device("CPU:0"):
             self._id_of_byte = tf.constant([vocabulary[token] for token in alphabet], tf.int32)
             self._kinds = tf.constant(_character_kinds())
-            self._merged = tf.constant(table.merged)
+            self._merged = tf.constant(merged)
             self._ranks = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(tf.constant(table.keys), tf.range(len(table.keys), dtype=tf.int32)),
-                _NO_RANK,
+                tf.lookup.KeyValueTensorInitializer(tf.constant(keys), tf.range(len(keys), dtype=tf.int32)), _NO_RANK
             )
 
     @classmethod
@@ -121,8 +119,7 @@ class ByteLevelBpe(Tokenizer):
         if not reads_json_alone(config):
             # transformers sets it in what tokenizer.json says, too.
             settings |= {"add_prefix_space": False, **flags_of(config, directory, ("add_prefix_space",))}
-        own = [token for name, token in settings.items() if name.endswith("_token")]
-        refuse_added_tokens(directory, config, len(vocabulary), own=own, listed=added)
+        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
         for token in added or ():
             vocabulary.setdefault(token["content"], token["id"])
         return cls(vocabulary, merges, max_length=max_length, **settings)
@@ -292,14 +289,8 @@ def _replaces_noncharacters():
         return tf.strings.unicode_encode([0xFDD0], "UTF-8").numpy() != "\ufdd0".encode()
 
 
-class _MergeTable(NamedTuple):
-    """Of each merge, in the order of ranks: `left * size + right`, and the id of what they become."""
-
-    keys: np.ndarray
-    merged: np.ndarray
-
-
 def _merge_table(vocabulary, merges):
+    """Of each merge, in the order of ranks: `left * size + right`, and the id of what they become; two int arrays."""
     size = len(vocabulary)
     if not all(map(is_int, vocabulary.values())) or sorted(vocabulary.values()) != list(range(size)):
         raise InputError("vocabulary must map its tokens to the ids 0, 1, 2, ... without a gap.")
@@ -317,7 +308,7 @@ def _merge_table(vocabulary, merges):
         raise InputError("merges must hold at least one pair of tokens.")
     if len(set(keys)) < len(keys):
         raise InputError("merges must hold each pair of tokens once.")
-    return _MergeTable(np.array(keys, np.int64), np.array(merged, np.int32))
+    return np.array(keys, np.int64), np.array(merged, np.int32)
 
 
 def _byte_alphabet():
@@ -363,12 +354,11 @@ def _read_tokenizer_json(path):
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")
-    vocabulary, settings = dict(vocabulary), {"add_prefix_space": before.get("add_prefix_space", False)}
     try:
         merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
-        settings |= {"cls_token": cls, "sep_token": sep}
-    except (KeyError, IndexError, TypeError) as error:
+    except TypeError as error:
         raise InputError(
             f"{path} is no complete tokenizer ({type(error).__name__}: {shown(str(error))}): restore the file."
         ) from None
-    return vocabulary, merges, settings, content.get("added_tokens")
+    settings = {"add_prefix_space": before.get("add_prefix_space", False), "cls_token": cls, "sep_token": sep}
+    return dict(vocabulary), merges, settings, content.get("added_tokens")

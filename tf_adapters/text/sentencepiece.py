@@ -133,6 +133,12 @@ LAYOUTS = {
 LAYOUTS["albert-plain"] = LAYOUTS["albert"]._replace(own_spelling=False, settings={})
 
 
+def _described(layout):
+    if layout not in LAYOUTS:
+        raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
+    return LAYOUTS[layout]
+
+
 class SentencePiece(Tokenizer):
     """SentencePiece of strings to ids, in TensorFlow operations.
 
@@ -157,9 +163,7 @@ class SentencePiece(Tokenizer):
 
     def __init__(self, model, *, layout, max_length=128, **settings):
         super().__init__(name="sentencepiece")
-        if layout not in LAYOUTS:
-            raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
-        self.layout, described = layout, LAYOUTS[layout]
+        self.layout, described = layout, _described(layout)
         for name in settings:
             if name not in described.settings:
                 raise InputError(
@@ -175,7 +179,7 @@ class SentencePiece(Tokenizer):
 
         read = Model.read(model)
         ids = {piece.text: index for index, piece in enumerate(read.pieces)}
-        _check_pieces(read, ids, layout)
+        _check_pieces(read, ids, layout, described)
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = (
             described.ids.get(token, ids.get(token, 0) + described.offset) for token in described.tokens[:4]
         )
@@ -213,9 +217,7 @@ class SentencePiece(Tokenizer):
                 vocabulary.
         """
         directory = str(to_path(directory))
-        if layout not in LAYOUTS:
-            raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
-        described = LAYOUTS[layout]
+        described = _described(layout)
         accepted = [described.tokenizer_class, described.tokenizer_class + "Fast"]
         config, listed = read_tokenizer_config(directory, accepted, described.tokenizer_class), ()
         settings = _settings(config, directory, described)
@@ -429,8 +431,8 @@ def _one_quote_for_two(code_points, text_of):
     )
 
 
-def _check_pieces(model, ids, layout):
-    described, advice = LAYOUTS[layout], "give the encoder's own file."
+def _check_pieces(model, ids, layout, described):
+    advice = "give the encoder's own file."
     begins = tuple(piece.text for piece in model.pieces[: len(described.begins)])
     if begins != described.begins:
         raise InputError(

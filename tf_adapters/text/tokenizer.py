@@ -292,7 +292,7 @@ def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
         directory: str.
         config: dict, content of `tokenizer_config.json`.
         size: int, entries of the vocabulary.
-        own: strs, tokens that the kind of tokenizer has behind its vocabulary.
+        own: strs, tokens that the kind of tokenizer has behind its vocabulary; what is no token is of no account.
         listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
         cut: strs, tokens that are cut out of texts here too.
     """

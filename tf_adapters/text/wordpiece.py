@@ -188,8 +188,7 @@ class WordPiece(Tokenizer):
                 "directory of a BERT model with its tokenizer's files.",
                 directory=directory,
             )
-        own = [token for name, token in settings.items() if name.endswith("_token")]
-        refuse_added_tokens(directory, config, len(vocabulary), own=own, listed=added)
+        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
         return cls(vocabulary, max_length=max_length, **settings)
 
     @property
