@@ -182,9 +182,8 @@ def read_chunks(
             records=[record for _, record in part] if keep_all_columns else None,
         )
     if not found:
-        check_usable(path, bad_rows)
         what = "has a header and no rows" if format in ("csv", "tsv") and dialect.header == "first" else "is empty"
-        raise InputError(f"{shown_name(path)} {what}: give a file with at least one row.")
+        raise nothing_left(path, bad_rows, otherwise=f"{what}: give a file with at least one row.")
 
 
 def read_rows(path, *, usable=None, bad_rows=None, **reading):
@@ -211,7 +210,7 @@ def read_rows(path, *, usable=None, bad_rows=None, **reading):
                 labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in cells)
             lines.extend(itertools.compress(chunk.lines, kept))
         if not lines:
-            check_usable(path, bad_rows)
+            raise nothing_left(path, bad_rows)
         return Chunk(*(tf.concat(tensors, 0) if tensors else None for tensors in parts.values()), labels, lines)
 
 
@@ -245,10 +244,11 @@ def check_streams(paths):
                 )
 
 
-def check_usable(path, bad_rows, what="row"):
-    """Raise InputError for a file of which no row is left, if that is because all were left out."""
+def nothing_left(path, bad_rows, what="row", otherwise="is empty: give a file with at least one row."):
+    """The InputError of a file of which no row is left, whether all were left out or there is none."""
     if bad_rows is not None and bad_rows.count:
-        raise InputError(f"{shown_name(path)} has no usable {what}; the first problem: {bad_rows.examples[0]}")
+        otherwise = f"has no usable {what}; the first problem: {bad_rows.examples[0]}"
+    return InputError(f"{shown_name(path)} {otherwise}")
 
 
 def check_cell(value, path, line, column):

@@ -24,7 +24,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.files import Carried, check_usable, file_format, read_chunks, text_problem
+from tf_adapters.tasks.files import Carried, file_format, nothing_left, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
 from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
 
@@ -320,8 +320,7 @@ def _add_chunk(builder, chunk, path, bad_rows):
 
 def _checked_rows(builder, path, bad_rows):
     if not len(builder):
-        check_usable(path, bad_rows, "question")
-        raise InputError(f"{shown_name(path)} has no usable question: give a file with at least one.")
+        raise nothing_left(path, bad_rows, "question", "has no usable question: give a file with at least one.")
     return builder.rows()
 
 
