@@ -19,15 +19,11 @@ _KINDS = {
 __getattr__ = submodules_of(__name__)
 
 
+@functools.cache
 def get_kind(name):
     """The `Kind` of that name; raises InputError with the known ones otherwise."""
     check_has_task(name)
     if name not in _KINDS:
         raise InputError(f"{{kind}} is unknown: use one of {', '.join(_KINDS)}.", kind=name)
-    return _kind(name)
-
-
-@functools.cache
-def _kind(name):
     module, kind = _KINDS[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), kind)()

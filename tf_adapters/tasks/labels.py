@@ -185,9 +185,7 @@ def _line_numbers(lines):
 
 
 def _is_missing(cell):
-    return (
-        cell is None or (isinstance(cell, float) and math.isnan(cell)) or (isinstance(cell, str) and not cell.strip())
-    )
+    return cell is None or cell != cell or (isinstance(cell, str) and not cell.strip())
 
 
 def _as_numbers(names):
@@ -215,7 +213,7 @@ def _parts(cell, kind, path, line, separator):
         if not cell.strip():
             return ()
         cell = _listed(cell, path, line) if _LIST.fullmatch(cell.strip()) else cell.split(separator)
-    elif cell is None or (isinstance(cell, float) and math.isnan(cell)):
+    elif _is_missing(cell):
         fail(path, line, "the label is null; write [] for a row without labels.")
     elif not isinstance(cell, list):
         cell = [cell]

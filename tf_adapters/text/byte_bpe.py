@@ -252,7 +252,8 @@ class ByteLevelBpe(Tokenizer):
             # Of pairs that overlap ("aaa"), the first, third, ... of a row of them join.
             position = tf.range(tf.size(chosen))
             begins = chosen & ~tf.concat([[False], chosen[:-1]], 0)[: tf.size(chosen)]
-            row = _running_max(tf.where(begins, position, -1))
+            first = tf.concat([tf.boolean_mask(position, begins), [0]], 0)
+            row = tf.gather(first, tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0))
             chosen &= (position - row) % 2 == 0
             joins = tf.concat([chosen, [False]], 0)[: tf.size(ids)]
             joined = tf.concat([[False], chosen], 0)[: tf.size(ids)]
@@ -270,16 +271,6 @@ class ByteLevelBpe(Tokenizer):
         return tuple(
             tf.RaggedTensor.from_value_rowids(values, owner, count, validate=False) for values in (ids, widths)
         )
-
-
-def _running_max(values):
-    """The greatest of the values up to each one."""
-    # Positions where a row begins only grow, so that the last one is the greatest.
-    filled = tf.where(values >= 0, values, 0)
-    present = tf.where(values >= 0)[:, 0]
-    before = tf.cumsum(tf.cast(values >= 0, tf.int32)) - 1
-    found = tf.gather(tf.concat([tf.gather(filled, present), [0]], 0), tf.maximum(before, 0))
-    return tf.where(before >= 0, found, 0)
 
 
 @functools.cache

@@ -173,8 +173,7 @@ class Tokenizer(tf.Module):
                 "attention_mask": tf.sequence_mask(lengths, width, dtype=tf.int32),
                 "token_type_ids": encoded["token_type_ids"].to_tensor(0, shape=shape),
             }
-            known = length is not None and not tf.is_tensor(length)
-            static = [encoded["input_ids"].shape[0], length if known else None]
+            static = [encoded["input_ids"].shape[0], None if tf.is_tensor(length) else length]
             return {name: tf.ensure_shape(tensor, static) for name, tensor in padded.items()}
 
     @no_autograph

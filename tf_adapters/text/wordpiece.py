@@ -225,7 +225,7 @@ class WordPiece(Tokenizer):
         """
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
-            words, words_per_text = self._words_of(self._characters(text), text)
+            words, words_per_text = self._words(text)
             # Words repeat: look up each different one once.
             distinct, occurrence = tf.unique(words)
             pieces = tf.gather(self._wordpiece.tokenize(distinct), occurrence)
@@ -250,7 +250,7 @@ class WordPiece(Tokenizer):
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
             characters = self._characters(text)
-            words, words_per_text = self._words_of(characters, text)
+            words, words_per_text = self._words(text, characters)
             distinct, occurrence = tf.unique(words)
             pieces, first_bytes, _ = self._wordpiece.tokenize_with_offsets(distinct)
             pieces, first_bytes = tf.gather(pieces, occurrence), tf.gather(first_bytes, occurrence)
@@ -287,8 +287,10 @@ class WordPiece(Tokenizer):
             word_splits=tf.concat([first, tf.shape(in_word, out_type=tf.int64)], axis=0),
         )
 
-    def _words_of(self, characters, text):
-        """Words as a flat string tensor, and how many each text has."""
+    def _words(self, text, characters=None):
+        """Normalise and split: words as a flat string tensor, and how many each text has; `characters`, where they are
+        known, are what `_characters` made of it."""
+        characters = characters or self._characters(text)
         splits = characters.word_splits
         words = tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_splits(characters.code_points, splits, validate=False), "UTF-8"
