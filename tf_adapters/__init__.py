@@ -39,7 +39,7 @@ _PUBLIC = {
     "load_adapter": "saving.directory",
     "load_backbone": "models.loading",
     "load_task": "tasks",
-    "load_tokenizer": "text.loading",
+    "load_tokenizer": "text.tokenizer",
     "load_trained": "saving.directory",
     "merge_adapter": "models.merging",
     "parameter_counts": "models.trainable",

@@ -20,7 +20,7 @@ from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.own_files import get_reader, kept_reading, metric_of, rows_from_file
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import with_value_range
-from tf_adapters.text.loading import load_tokenizer, trained_tokenizer
+from tf_adapters.text.tokenizer import load_tokenizer, trained_tokenizer
 
 if TYPE_CHECKING:
     from tf_adapters.tasks.rows import Rows

@@ -82,7 +82,7 @@ class SharedEncoder:
     def __init__(self, tasks, *, backbone=None, progress=None):
         from tf_adapters.kinds import get_kind
         from tf_adapters.saving.directory import load_adapter, load_trained
-        from tf_adapters.text.loading import trained_tokenizer
+        from tf_adapters.text.tokenizer import trained_tokenizer
 
         self.tasks = dict(tasks)
         self._lock = threading.Lock()

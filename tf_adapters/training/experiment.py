@@ -30,8 +30,7 @@ from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.analysis import class_report
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
-from tf_adapters.text.loading import load_tokenizer
-from tf_adapters.text.tokenizer import Tokenizer
+from tf_adapters.text.tokenizer import Tokenizer, load_tokenizer
 from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns
 from tf_adapters.training.fit import fit
 from tf_adapters.training.run import FitResult, Reporter
