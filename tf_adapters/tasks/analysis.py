@@ -226,14 +226,8 @@ def _fitted(task, features, labels, strength, seed):
 
 
 def word_lookup(task, rows):
-    """Each word's most frequent label in training, and the most frequent of all for a new one.
-
-    Args:
-        task: `Task` of the kind "token-classification".
-        rows: labelled `WordRows` to predict.
-
-    Returns: float32 array `(words of all rows, labels)`.
-    """
+    """Each word's most frequent label in training, and the most frequent of all for a new one: float32 array
+    `(words of all rows, labels)` of the `WordRows` of a `Task` of the kind "token-classification"."""
     words, labels = task.train.words.flat_values.numpy(), task.train.labels.flat_values.numpy()
     known, number = np.unique(words, return_inverse=True)
     counts = np.zeros((len(known), len(task.labels)), np.int64)

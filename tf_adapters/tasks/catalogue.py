@@ -324,15 +324,8 @@ UPOS = tuple("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCON
 
 
 def treebank(code):
-    """One treebank, `ud/CODE`; a small one has only a test split, which is enough to be evaluated on.
-
-    Args:
-        code: str, as in the names of its files ("en_ewt").
-
-    Returns: `NamedTask`.
-
-    Raises: InputError, if the code cannot be one.
-    """
+    """One treebank, `ud/CODE`, by the code in its files' names ("en_ewt"); a small one has only a test split, to be
+    evaluated on. Raises InputError, if the code cannot be one."""
     if not re.fullmatch(r"[a-z]{2,4}_[a-z0-9]+", code):
         raise InputError(f"Task 'ud/{code}' names no treebank: give the code in its files' names, such as ud/en_ewt.")
     paths = (f"{code}/{{}}.conllu", f"*/{code}-ud-{{}}.conllu", f"{code}-ud-{{}}.conllu")
@@ -383,15 +376,8 @@ def _entities(name, entities, folders, files, origin, run_on_real_rows=False):
 
 
 def wikiann(language):
-    """WikiANN in one language, whose folder has the name of its code.
-
-    Args:
-        language: str, its code there, such as "en" or "zh-min-nan".
-
-    Returns: `NamedTask`.
-
-    Raises: InputError, if the code cannot be one.
-    """
+    """WikiANN in one language, whose folder has the name of its code, such as "en" or "zh-min-nan". Raises InputError,
+    if the code cannot be one."""
     if not re.fullmatch(r"[a-z]+(-[a-z]+)*", language):
         raise InputError(f"Task 'ner/wikiann-{language}' names no language: give its code, such as ner/wikiann-en.")
     return _entities(

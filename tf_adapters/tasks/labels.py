@@ -126,13 +126,9 @@ def in_order(names):
 
 
 def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
-    """The numbers of label cells.
+    """The numbers of label cells, a NumPy array as in `rows.Rows.labels`.
 
-    Args:
-        labels: label names in index order, as `find_labels` returned them.
-        Others: as in `find_labels`.
-
-    Returns: NumPy array as in `rows.Rows.labels`.
+    Args: as in `find_labels`; and `labels`, the names in index order, as it returned them.
 
     Raises: InputError, naming file and line, if a cell is unusable or its label unknown.
     """
@@ -160,14 +156,9 @@ def _numbers(cell, kind, index, path, line, separator):
 
 
 def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="|"):
-    """Which label cells can be used; the others are counted.
+    """Which label cells can be used, a list of bool; the others are counted by `bad_rows`, a `files.BadRows`.
 
-    Args:
-        labels: label names in index order, or None where any will do.
-        bad_rows: `files.BadRows`.
-        Others: as in `find_labels`.
-
-    Returns: list of bool.
+    Args: as in `encode_labels`; `labels` are None where any will do.
     """
     index = None if labels is None else index_of(labels)
     usable = [True] * len(cells)

@@ -92,16 +92,12 @@ def read_records(path, layout, *, skipped=None):
 
 
 def collect(records, number_of=None, *, path, dtype=np.int32):
-    """Rows of records; the texts end up once, in tf string tensors.
+    """`Rows` of the `Record`s of the file `path`; the texts end up once, in tf string tensors.
 
     Args:
-        records: iterable of `Record`.
-        path: str, the file that they come from.
         number_of: function from a record to its label's number, or to None to leave the row
             out; without it all rows are taken, and have no labels.
         dtype: of the labels.
-
-    Returns: `Rows`.
 
     Raises: InputError, if no row is left.
     """

@@ -254,13 +254,8 @@ def _articles(titles, splits):
 
 
 def split_by_key(keys):
-    """Indices of train, validation and test, 80/10/10, where equal keys are never parted.
-
-    Args:
-        keys: uint64 array, `(rows,)`.
-
-    Returns: dict from split to ascending int array.
-    """
+    """Ascending indices of train, validation and test, a dict, 80/10/10, where equal `keys`, a uint64 array `(rows,)`,
+    are never parted."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     cuts = [np.searchsorted(ordered, ordered[int(len(keys) * share) - 1], side="right") for share in (0.8, 0.9)]

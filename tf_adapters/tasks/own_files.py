@@ -222,30 +222,19 @@ def _extension(path):
 
 
 def rows_from_file(path, *, kind, labels, **reading):
-    """The labelled rows of one file, for labels that are already known (to evaluate).
+    """The labelled rows of one file, for `labels` that are known (to evaluate); empty where the kind has none.
 
-    Args:
-        labels: label names in index order; empty where the kind has none.
-        kind and others: as in `task_from_files`.
-
-    Returns: the kind's rows, such as `Rows`.
-
-    Raises: InputError, for anything unusable, a label that is not in `labels` included.
+    Args and Raises: as of `task_from_files`; and a label that is not in `labels`.
     """
     return get_reader(kind).read(to_path(path), labels=labels, **reading)[0]
 
 
 def unlabelled_chunks(path, *, kind, **reading):
-    """Yield a file's rows in chunks, to predict, never holding more than one.
+    """Yield a file's rows in chunks, to predict, never holding more than one; arguments and errors as of
+    `Reader.chunks`.
 
-    Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. The file's
-    first mistakes are found at the first `next`.
-
-    Args:
-        kind: as in `task_from_files`.
-        reading: as of `Reader.chunks`. Words, and SQuAD's JSON, whose rows have no columns, have no `records`.
-
-    Raises: InputError, naming file, line and fix, for anything unusable.
+    Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. Words, and SQuAD's JSON, whose rows
+    have no columns, have no `records`.
     """
     return get_reader(kind).chunks(path, **reading)
 

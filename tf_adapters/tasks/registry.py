@@ -78,18 +78,8 @@ def check_task(name, *, data_dir=None):
 
 
 def load_split(name, split, *, data_dir=None, **columns):
-    """One split of a task, without reading the others (to evaluate).
-
-    Args:
-        split: "train", "validation", "test", or another that TensorFlow Datasets
-            has ("validation_mismatched" of glue/mnli).
-        columns: `text_column`, `text_pair_column` and `label_column`, as in `load_task`.
-        Others: as in `load_task`.
-
-    Returns: `Splits`, whose `rows` are those of the split.
-
-    Raises: InputError, as `load_task`, and if there is no such split.
-    """
+    """One split of a task, such as "train" or "validation_mismatched" of glue/mnli, without reading the others (to
+    evaluate): `Splits`, whose `rows` are those of the split. Args and Raises: as of `load_task`."""
     splits = _load(name, (split,), data_dir=data_dir, **columns)
     if split not in splits.rows:
         raise InputError(

@@ -209,13 +209,8 @@ def _keep_first(ragged, counts):
 
 
 def _longest_first(first, second, budget):
-    """How many tokens of each text of a pair stay, as `tokenizers` decides it.
-
-    Args:
-        first, second: int64 tensors, `(batch,)`, tokens before truncation.
-        budget: int64 scalar, the most tokens of both together.
-    Returns: two int64 tensors, `(batch,)`.
-    """
+    """How many tokens of each text of a pair stay, int64 `(batch,)` as those before, so that together they are at most
+    `budget`, as `tokenizers` decides it."""
     shorter = tf.minimum(first, second)
     longer_left = tf.where(shorter > budget, shorter, tf.maximum(shorter, budget - shorter))
     halve = shorter + longer_left > budget

@@ -319,12 +319,7 @@ class _Characters(NamedTuple):
 
 @functools.lru_cache(maxsize=None)
 def _character_table(lowercase, strip_accents, isolate_chinese):
-    """Ask HuggingFace's normaliser and pre-tokenizer what becomes of each character.
-
-    Args:
-        lowercase, strip_accents, isolate_chinese: bool.
-    Returns: a `CharacterTable`.
-    """
+    """What becomes of each character, by HuggingFace's normaliser and pre-tokenizer: a `CharacterTable`."""
     from tokenizers.normalizers import BertNormalizer
 
     normalizer = BertNormalizer(
