@@ -44,8 +44,6 @@ class ChoiceRows:
     choices: "tf.Tensor"  # noqa: F821
     labels: Optional[np.ndarray] = None
 
-    kinds = ("multiple-choice",)
-
     def __len__(self):
         return int(self.text.shape[0])
 

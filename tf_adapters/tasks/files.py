@@ -70,7 +70,8 @@ class Chunk:
         import tensorflow as tf
 
         with tf.device("CPU:0"):
-            return Rows(tf.constant(self.text), None if self.text_pair is None else tf.constant(self.text_pair))
+            pairs = None if self.text_pair is None else tf.constant(self.text_pair, tf.string)
+            return Rows(tf.constant(self.text, tf.string), pairs)
 
 
 @dataclasses.dataclass

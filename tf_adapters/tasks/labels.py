@@ -234,17 +234,14 @@ def _score(cell, path, line):
             raise ValueError
         score = float(cell)
     except (ValueError, OverflowError):
-        way = f"{_decimal_comma(cell)}correct it, or use {{kind}}."
+        # As many languages write a number.
+        comma = isinstance(cell, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", cell)
+        way = f"{'write a point for the comma, ' if comma else ''}correct it, or use {{kind}}."
         problem = f"the label {str(cell)[:60]!r} is not a number, which regression needs; {way}"
         raise bad_row(path, line, problem, kind="classification") from None
     if not abs(score) <= float(np.finfo(np.float32).max):
         fail(path, line, f"the label {str(cell)[:60]!r} is not a finite number; correct it.")
     return score
-
-
-def _decimal_comma(cell):
-    """What to say of a number as many languages write it."""
-    return "write a point for the comma, " if isinstance(cell, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else ""
 
 
 def doubts(names, *, kind, separator="|"):

@@ -12,7 +12,7 @@ from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.tasks.choices import CHOICES
-from tf_adapters.tasks.files import FORMATS, BadRows, read_chunks, read_rows
+from tf_adapters.tasks.files import FORMATS, BadRows, Chunk, read_chunks, read_rows
 from tf_adapters.tasks.labels import encode_labels, find_labels, usable_cells
 from tf_adapters.tasks.metrics import check_metric
 from tf_adapters.tasks.rows import Reader, Reading, Rows, Task, check_texts
@@ -42,12 +42,9 @@ def read_sentence_chunks(path, reading, chunk_rows, keep_all_columns):
 
 def sentences_of_texts(texts, text_pairs):
     """`Rows` of lists of str."""
-    import tensorflow as tf
-
     check_texts(texts)
     check_texts(text_pairs)
-    with tf.device("CPU:0"):
-        return Rows(tf.constant(texts, tf.string), None if text_pairs is None else tf.constant(text_pairs, tf.string))
+    return Chunk(texts, text_pairs, None, []).rows()
 
 
 _SENTENCES = tuple(

@@ -36,13 +36,6 @@ class Rows:
     def __len__(self):
         return int(self.text.shape[0])
 
-    @property
-    def kinds(self):
-        """The kinds of task whose labels these can be."""
-        if self.labels.ndim == 2:
-            return ("multi-label",)
-        return ("regression",) if self.labels.dtype.kind == "f" else ("classification", "regression")
-
     def take(self, chosen):
         """The rows at the indices `chosen` (int array), in that order."""
         chosen = np.asarray(chosen, np.int64)

@@ -80,8 +80,6 @@ class SpanRows:
     context_of: np.ndarray
     labels: Optional[References] = None
 
-    kinds = ("question-answering",)
-
     def __len__(self):
         return len(self.questions)
 

@@ -154,10 +154,6 @@ def prepare(builder, name):
         ) from error
 
 
-def _is_text(feature):
-    return feature.shape == () and feature.np_dtype in (object, str, np.str_, np.bytes_)
-
-
 def _checked(column, features, argument, name):
     if column not in features:
         raise InputError(
@@ -168,10 +164,12 @@ def _checked(column, features, argument, name):
 
 
 def _text_columns(features, builder, text_column, text_pair_column, name):
-    texts = sorted(
-        (column for column, feature in features.items() if _is_text(feature)),
-        key=lambda column: (column not in FIRST_TEXTS, column),
-    )
+    texts = [
+        column
+        for column, feature in features.items()
+        if feature.shape == () and feature.np_dtype in (object, str, np.str_, np.bytes_)
+    ]
+    texts.sort(key=lambda column: (column not in FIRST_TEXTS, column))
     for argument, column in (("text_column", text_column), ("text_pair_column", text_pair_column)):
         if column is not None and _checked(column, features, argument, name) not in texts:
             raise InputError(f"{argument} is {column!r}, which is not text: the text columns of {name} are {texts}.")

@@ -53,8 +53,6 @@ class WordRows:
     labels: Optional["tf.RaggedTensor"] = None  # noqa: F821
     label_names: Tuple[str, ...] = ()
 
-    kinds = ("token-classification",)
-
     def __len__(self):
         return int(self.words.nrows())
 
