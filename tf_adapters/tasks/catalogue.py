@@ -129,6 +129,7 @@ def _crowdflower(name, file, *, text, label, short=None, **entry):
         name=f"crowdflower/{name}",
         places=_whole(Layout("csv", text=text, label=label, encoding=UTF8_OR_MAC), *paths),
         origin=f"{file} of Crowdflower's Data for Everyone, now at https://data.world/crowdflower.",
+        run_on_real_rows=short is not None,
         **entry,
     )
 
@@ -160,7 +161,6 @@ ADDITIONAL = (
         text="text",
         label="airline_sentiment",
         labels=("negative", "neutral", "positive"),
-        run_on_real_rows=True,
     ),
     _crowdflower(
         "corporate-messaging",
@@ -170,7 +170,6 @@ ADDITIONAL = (
         label="category",
         labels=("Action", "Dialogue", "Exclude", "Information"),
         note="The paper has four classes, so that Exclude is one of them.",
-        run_on_real_rows=True,
     ),
     _crowdflower(
         "disasters",
@@ -188,7 +187,6 @@ ADDITIONAL = (
         text="content",
         label="sentiment",
         labels=tuple(_EMOTIONS.split()),
-        run_on_real_rows=True,
     ),
     _crowdflower(
         "global-warming",
@@ -199,7 +197,6 @@ ADDITIONAL = (
         labels=("no", "yes"),
         spellings={"Yes": "yes", "Y": "yes", "No": "no", "N": "no"},
         dropped={"NA": _NO_VERDICT, "N/A": _NO_VERDICT, "": "without a label"},
-        run_on_real_rows=True,
     ),
     _crowdflower("political-audience", label="audience", labels=("constituency", "national"), **_POLITICS),
     _crowdflower("political-bias", label="bias", labels=("neutral", "partisan"), **_POLITICS),

@@ -62,14 +62,11 @@ class GlueTask(NamedTask):
             text_column=self.text_column,
             text_pair_column=self.text_pair_column,
             label_column="label",
-            kind=self.kind,
-            metric=self.metric,
             renamed=self.renamed,
             unlabelled=("test", "test_matched", "test_mismatched"),
-            note=self.note,
         )
         rows = {split: dataclasses.replace(rows, value_range=self.value_range) for split, rows in read.rows.items()}
-        return dataclasses.replace(read, rows=rows)
+        return dataclasses.replace(read, rows=rows, metric=self.metric, source=f"{read.source} {self.note}")
 
     def check(self, data_dir):
         """As of `NamedTask`."""

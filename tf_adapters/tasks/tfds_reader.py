@@ -59,18 +59,7 @@ def find_builder(name, *, data_dir=None):
 
 
 def read_splits(
-    builder,
-    splits,
-    *,
-    name,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    kind=None,
-    metric=None,
-    renamed=None,
-    unlabelled=(),
-    note="",
+    builder, splits, *, name, text_column=None, text_pair_column=None, label_column=None, renamed=None, unlabelled=()
 ):
     """Read splits of a builder, downloading and preparing it if it is not there.
 
@@ -87,10 +76,8 @@ def read_splits(
         splits: names of splits; one that does not exist is left out.
         name: the task's name, for messages.
         text_column, text_pair_column, label_column: str, features to use instead of those found.
-        kind, metric: those of the task; by default from the label's type.
         renamed: dict from a split's name here to its name there (MNLI).
         unlabelled: splits whose labels are placeholders (GLUE's test).
-        note: sentence to add to the source.
 
     Returns: `Splits`.
 
@@ -100,7 +87,7 @@ def read_splits(
     features = builder.info.features
     text_column, text_pair_column = _text_columns(features, builder, text_column, text_pair_column, name)
     label_column = _label_column(features, builder, label_column, name)
-    kind, labels = _kind_and_labels(features[label_column], kind, label_column, name)
+    kind, labels = _kind_and_labels(features[label_column], label_column, name)
     columns = [column for column in (text_column, text_pair_column, label_column) if column]
     available = list(builder.info.splits)
     rows, held_out = {}, False
@@ -128,11 +115,10 @@ def read_splits(
     return Splits(
         kind=kind,
         labels=labels,
-        metric=metric or metric_of(kind),
+        metric=metric_of(kind),
         rows=rows,
         source=f"{builder.info.full_name} of TensorFlow Datasets, columns {read}."
-        + (" About a tenth of train is held out as validation by a fixed hash." if held_out else "")
-        + (f" {note}" if note else ""),
+        + (" About a tenth of train is held out as validation by a fixed hash." if held_out else ""),
     )
 
 
@@ -207,12 +193,12 @@ def _label_column(features, builder, label_column, name):
     )
 
 
-def _kind_and_labels(feature, kind, column, name):
+def _kind_and_labels(feature, column, name):
     import tensorflow_datasets as tfds
 
-    if isinstance(feature, tfds.features.ClassLabel) and kind in (None, "classification"):
+    if isinstance(feature, tfds.features.ClassLabel):
         return "classification", tuple(feature.names)
-    if feature.shape == () and feature.np_dtype in (np.float32, np.float64) and kind in (None, "regression"):
+    if feature.shape == () and feature.np_dtype in (np.float32, np.float64):
         return "regression", ()
     raise InputError(
         f"label_column {column!r} of {name} is {feature!r}: only a class label or one floating-point number "
