@@ -15,7 +15,7 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.json_input import parse_json
-from tf_adapters.tasks.lines import BadRow, bad_row, fail
+from tf_adapters.tasks.lines import bad_row, fail
 
 #: What labels of whole texts may be.
 KINDS = ("classification", "regression", "multi-label")
@@ -136,7 +136,7 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
     index = index_of(labels)
     for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
-        numbers = _numbers(cell, kind, index, path, line, separator)
+        numbers = label_numbers(cell, line, kind=kind, path=path, index=index, separator=separator)
         if kind == "multi-label":
             encoded[row, numbers] = 1
         else:
@@ -144,8 +144,9 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     return encoded
 
 
-def _numbers(cell, kind, index, path, line, separator):
-    """The places of a cell's labels, or its score, in a list; without an index only that they can be read."""
+def label_numbers(cell, line, *, kind, path, index, separator="|"):
+    """The places of a cell's labels in what `index_of` returned, or its score, in a list; nothing but that the cell can
+    be read where that is None. Others as in `find_labels`. Raises the `BadRow` of a cell that cannot be used."""
     if kind == "regression":
         return [_score(cell, path, line)]
     parts = _parts(cell, kind, path, line, separator)
@@ -153,22 +154,6 @@ def _numbers(cell, kind, index, path, line, separator):
     if None in places:
         fail(path, line, unknown_label(label_name(parts[places.index(None)]), index))
     return places
-
-
-def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="|"):
-    """Which label cells can be used, a list of bool; the others are counted by `bad_rows`, a `files.BadRows`.
-
-    Args: as in `encode_labels`; `labels` are None where any will do.
-    """
-    index = None if labels is None else index_of(labels)
-    usable = [True] * len(cells)
-    for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
-        try:
-            _numbers(cell, kind, index, path, line, separator)
-        except BadRow as problem:
-            bad_rows.add(problem)
-            usable[row] = False
-    return usable
 
 
 def _line_numbers(lines):

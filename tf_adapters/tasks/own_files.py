@@ -13,7 +13,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
 from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import FORMATS, BadRows, Chunk, read_chunks, read_rows
-from tf_adapters.tasks.labels import encode_labels, find_labels, usable_cells
+from tf_adapters.tasks.labels import encode_labels, find_labels, index_of, label_numbers
 from tf_adapters.tasks.metrics import check_metric
 from tf_adapters.tasks.rows import Reader, Reading, Rows, Task, check_texts
 from tf_adapters.tasks.spans import QUESTIONS
@@ -26,8 +26,8 @@ def read_sentences(path, reading, labels=None):
     if not reading.label_separator:
         raise InputError(f"label_separator is {reading.label_separator!r} and must have at least one character.")
     how = {"kind": reading.kind, "path": path, "separator": reading.label_separator}
-    usable = functools.partial(usable_cells, labels=labels, bad_rows=reading.bad_rows, **how)
-    table = read_rows(path, usable=None if reading.bad_rows is None else usable, **reading.table(label="label"))
+    check = functools.partial(label_numbers, index=None if labels is None else index_of(labels), **how)
+    table = read_rows(path, check_label=None if reading.bad_rows is None else check, **reading.table(label="label"))
     cells, lines = table.labels, table.lines
     if labels is None:
         labels = find_labels(cells, lines=lines, **how)
