@@ -78,7 +78,7 @@ class ByteLevelBpe(Tokenizer):
         )
         self._sha256 = digest.hexdigest()
         self.size, self.mask_id = len(vocabulary), vocabulary.get("<mask>")
-        # White space in GPT-2's alphabet for bytes. One string: tf.Module would wrap and track each entry of a list.
+        # White space in GPT-2's alphabet for bytes.
         starts = {number for token, number in vocabulary.items() if token[:1] in "\u0120\u010a\u010d\u0109"}
         self._word_starts = bytes(number in starts for number in range(self.size))
         alphabet = _byte_alphabet()
@@ -123,9 +123,6 @@ class ByteLevelBpe(Tokenizer):
         for token in added or ():
             vocabulary.setdefault(token["content"], token["id"])
         return cls(vocabulary, merges, max_length=max_length, **settings)
-
-    def word_starts(self):
-        return np.frombuffer(self._word_starts, bool)
 
     def settings(self):
         """All settings as a dict for JSON, with vocabulary and merges as a digest."""

@@ -243,9 +243,6 @@ class SentencePiece(Tokenizer):
         refuse_added_tokens(directory, config, tokenizer.size, own=described.tokens, listed=listed, cut=cut)
         return tokenizer
 
-    def word_starts(self):
-        return np.frombuffer(self._word_starts, bool)
-
     def settings(self):
         """All settings as a dict for JSON, with the model as a digest."""
         return {

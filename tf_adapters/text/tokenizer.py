@@ -6,6 +6,7 @@ import importlib
 import os
 from typing import Optional
 
+import numpy as np
 import tensorflow as tf
 
 from tf_adapters._types import Model
@@ -28,7 +29,7 @@ _ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token", "bos
 class Tokenizer(tf.Module):
     """Strings to ids in the graph; a subclass says how a text is cut.
 
-    A subclass has `tokenize`, `tokenize_with_offsets`, `word_starts` and `settings`, and sets
+    A subclass has `tokenize`, `tokenize_with_offsets` and `settings`, sets `_word_starts`, a byte for each token, and
 
     Attributes:
         max_length: int, the most ids in a row, special tokens included.
@@ -53,7 +54,8 @@ class Tokenizer(tf.Module):
     def word_starts(self):
         """Whether each token begins a word, a NumPy bool array `(size,)`; a word's first token may also be one that
         does not."""
-        raise NotImplementedError
+        # Bytes, since tf.Module would wrap and track each entry of a list.
+        return np.frombuffer(self._word_starts, bool)
 
     def tokenize_words(self, words):
         """`tokenize` for words of a sentence that somebody has split."""

@@ -130,6 +130,7 @@ class WordPiece(Tokenizer):
         self.mask_id = ids.get("<mask>" if self.double_sep else "[MASK]")
         # One string: tf.Module would wrap and track each entry of a list.
         self._vocabulary_text = "\n".join(vocabulary)
+        self._word_starts = bytes(not token.startswith("##") for token in vocabulary)
 
         strip = self.do_lower_case if self.strip_accents is None else self.strip_accents
         with tf.device("CPU:0"):
@@ -195,9 +196,6 @@ class WordPiece(Tokenizer):
     def vocabulary(self):
         """Tuple of str: the tokens in the order of their ids."""
         return tuple(self._vocabulary_text.split("\n"))
-
-    def word_starts(self):
-        return np.array([not token.startswith("##") for token in self.vocabulary])
 
     def settings(self):
         """Return all settings as a dict for JSON, with the vocabulary as a digest.
