@@ -185,7 +185,7 @@ def probabilities(logits, *, kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class WordMetric:
+class WordMetric(Metric):
     """A metric of words; call it with labels and logits.
 
     Attributes:
@@ -206,10 +206,6 @@ class WordMetric:
     Raises: InputError, if there are no words or labels, or their numbers differ.
     """
 
-    name: str
-    primary: str
-    kinds: Tuple[str, ...]
-    compute: Callable
     count: Callable
 
     def __call__(self, labels, outputs, label_names=()):
@@ -294,7 +290,6 @@ def word_f1(answer, reference):
     return 2 * common / (len(answer) + len(reference)) if common else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
 class SpanMetric:
     """Exact match and F1 of answers as the SQuAD v1.1 evaluation computes them, each the greatest over a question's
     references.
@@ -321,9 +316,7 @@ class SpanMetric:
     Reference: Rajpurkar et al. 2016, section 6.1.
     """
 
-    name: str = "squad"
-    primary: str = "f1"
-    kinds: Tuple[str, ...] = ("question-answering",)
+    name, primary, kinds = "squad", "f1", ("question-answering",)
 
     def __call__(self, labels, answers):
         exact_match, f1 = self.each(labels, answers)
@@ -353,7 +346,6 @@ class SpanMetric:
 # Hidden tokens
 
 
-@dataclasses.dataclass(frozen=True)
 class Perplexity:
     """Perplexity of the hidden tokens, the exponential of their mean cross-entropy.
 
@@ -367,9 +359,7 @@ class Perplexity:
     Raises: InputError, if no token is hidden.
     """
 
-    name: str = "perplexity"
-    primary: str = "log_likelihood"
-    kinds: Tuple[str, ...] = ("masked-lm",)
+    name, primary, kinds = "perplexity", "log_likelihood", ("masked-lm",)
 
     def __call__(self, labels, outputs):
         loss, count, right = np.asarray(outputs, np.float64).sum(0)
