@@ -15,7 +15,7 @@ import tensorflow as tf
 from tf_adapters._keras_internals import sentencepiece_operations
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import reading, to_path
-from tf_adapters.ranges import checked
+from tf_adapters.ranges import check_choice, checked
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model, read_tokenizer_json
 from tf_adapters.text.tokenizer import (
@@ -133,12 +133,6 @@ LAYOUTS = {
 LAYOUTS["albert-plain"] = LAYOUTS["albert"]._replace(own_spelling=False, settings={})
 
 
-def _described(layout):
-    if layout not in LAYOUTS:
-        raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
-    return LAYOUTS[layout]
-
-
 class SentencePiece(Tokenizer):
     """SentencePiece of strings to ids, in TensorFlow operations.
 
@@ -163,7 +157,8 @@ class SentencePiece(Tokenizer):
 
     def __init__(self, model, *, layout, max_length=128, **settings):
         super().__init__(name="sentencepiece")
-        self.layout, described = layout, _described(layout)
+        check_choice("layout", layout, LAYOUTS)
+        self.layout, described = layout, LAYOUTS[layout]
         for name in settings:
             if name not in described.settings:
                 raise InputError(
@@ -217,7 +212,8 @@ class SentencePiece(Tokenizer):
                 vocabulary.
         """
         directory = str(to_path(directory))
-        described = _described(layout)
+        check_choice("layout", layout, LAYOUTS)
+        described = LAYOUTS[layout]
         accepted = [described.tokenizer_class, described.tokenizer_class + "Fast"]
         config, listed = read_tokenizer_config(directory, accepted, described.tokenizer_class), ()
         settings = _settings(config, directory, described)

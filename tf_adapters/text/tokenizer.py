@@ -278,11 +278,22 @@ def tokens_of(config, directory, roles=_ROLES):
     """Special tokens that `tokenizer_config.json` names, by their roles."""
     tokens = {role: config.get(role) for role in roles}
     tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
-    for role, token in tokens.items():
-        if not isinstance(token, (str, type(None))):
+    return _entries(tokens, directory, str, "a string")
+
+
+def flags_of(config, directory, names):
+    """The settings of these names in `tokenizer_config.json` that are true or false; those that are null are left
+    out."""
+    return _entries({name: config.get(name) for name in names}, directory, bool, "true or false")
+
+
+def _entries(values, directory, wanted, words):
+    values = {name: value for name, value in values.items() if value is not None}
+    for name, value in values.items():
+        if not isinstance(value, wanted):
             path = os.path.join(directory, "tokenizer_config.json")
-            raise InputError(f"{role}={shown(token)} in {path} must be a string.")
-    return {role: token for role, token in tokens.items() if token is not None}
+            raise InputError(f"{name}={shown(value)} in {path} must be {words}.")
+    return values
 
 
 def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
@@ -313,17 +324,6 @@ def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
                 f"{directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and added "
                 "tokens are not cut out of texts here: give an encoder without them."
             )
-
-
-def flags_of(config, directory, names):
-    """The settings of these names in `tokenizer_config.json` that are true or false; those that are null are left
-    out."""
-    flags = {name: config[name] for name in names if config.get(name) is not None}
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            path = os.path.join(directory, "tokenizer_config.json")
-            raise InputError(f"{name}={shown(value)} in {path} must be true or false.")
-    return flags
 
 
 def read_lines(path):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_adapters.errors import InputError, shown
 from tf_adapters.json_input import objects, read_json
 from tf_adapters.paths import to_path
-from tf_adapters.ranges import checked, is_int
+from tf_adapters.ranges import check_choice, checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_code_points, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
@@ -168,8 +168,7 @@ class WordPiece(Tokenizer):
         directory = str(to_path(directory))
         vocabulary_file = os.path.join(directory, "vocab.txt")
         tokenizer_file = os.path.join(directory, "tokenizer.json")
-        if style not in _STYLES:
-            raise InputError(f"{{style}} is unknown: use one of {', '.join(map(repr, _STYLES))}.", style=style)
+        check_choice("style", style, _STYLES)
         classes, defaults = _STYLES[style]
         accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
         config, added = read_tokenizer_config(directory, accepted, f"{classes[0]}'s WordPiece"), ()
