@@ -53,15 +53,19 @@ class Scorer:
             `(examples, length, labels)` for tokens, or `(examples, length, 2)`, start and
             end, for spans; each example comes once, padding examples never.
         """
-        for positions, inputs in sorted_batches(
+        for positions, inputs in self.inputs(encoded):
+            yield positions, self.forward(inputs)[: len(positions)]
+
+    def inputs(self, encoded):
+        """Batches of encoded examples by length, as `sorted_batches` yields them."""
+        return sorted_batches(
             encoded,
             batch_size=self.batch_size,
             tokenizer=self.tokenizer,
             lengths=self.lengths,
             multiple_of=self.multiple_of,
             fill=self.fill,
-        ):
-            yield positions, self.forward(inputs)[: len(positions)]
+        )
 
     def logits(self, text, text_pair=None, *, progress=None):
         """Logits of a chunk of texts.

@@ -12,7 +12,6 @@ from tf_adapters.kinds.kind import Kind, Scorer
 from tf_adapters.layers import ops as each_keras
 from tf_adapters.models.state import state_of
 from tf_adapters.ranges import in_range
-from tf_adapters.text.batching import sorted_batches
 from tf_adapters.text.tokenizer import no_autograph
 
 _SPARE = 5.0  # standard deviations
@@ -283,11 +282,7 @@ class MaskedScorer(Scorer):
             noise: float32 array `(3, rows, length)`, as `Masking` takes it; a row's does not depend on its batch.
         """
         result = np.zeros((noise.shape[1], 3), np.float32)
-        for positions, inputs in sorted_batches(
-            encoded, batch_size=self.batch_size, tokenizer=self.tokenizer, lengths=self.lengths,
-            multiple_of=self.multiple_of,
-            fill=self.fill,
-        ):  # fmt: skip
+        for positions, inputs in self.inputs(encoded):
             rows, length = inputs["input_ids"].shape
             of_batch = np.ones((3, rows, length), np.float32)
             of_batch[:, : len(positions)] = noise[:, positions, :length]

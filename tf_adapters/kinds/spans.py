@@ -262,7 +262,7 @@ def served_spans(logits, begin, after, *, longest, count):
 
 
 def served_n_best(row, start, end, score, *, rows, count):
-    """`answers.n_best_spans` in a graph.
+    """`tasks.spans.n_best_spans` in a graph.
 
     Returns: `start` and `end`, int32, and `probability`, float32, `(rows, count)`, and how many there are, int32
     `(rows,)`.

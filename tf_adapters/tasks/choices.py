@@ -23,7 +23,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.tasks.files import Carried, check_cell, file_format, nothing_left, read_records
 from tf_adapters.tasks.labels import label_name
 from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
-from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
 
 #: Keys of the text and of the list of choices that are looked for.
 TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")
@@ -31,7 +31,7 @@ MOST_CHOICES = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceRows:
+class ChoiceRows(HeldRows):
     """The rows of one split, held once.
 
     Attributes:
@@ -44,15 +44,10 @@ class ChoiceRows:
     choices: "tf.Tensor"  # noqa: F821
     labels: Optional[np.ndarray] = None
 
+    by_row = ("text", "choices", "labels")
+
     def __len__(self):
         return int(self.text.shape[0])
-
-    def take(self, chosen):
-        """The rows at the indices `chosen` (int array), in that order."""
-        import tensorflow as tf
-
-        labels = None if self.labels is None else self.labels[chosen]
-        return ChoiceRows(tf.gather(self.text, chosen), tf.gather(self.choices, chosen), labels)
 
     def plain(self):
         """Each text with each of its choices, without labels, as `Rows`."""
@@ -64,10 +59,6 @@ class ChoiceRows:
 
         choices = tf.gather(self.choices, index)
         return Rows(tf.repeat(tf.gather(self.text, index), self.choices.shape[1]), tf.reshape(choices, [-1]))
-
-    def rows(self):
-        """These rows: chunks of files of every kind have this method."""
-        return self
 
     def digest(self):
         """SHA-256 of texts, choices and labels, by hashes of the texts that TensorFlow computes."""

@@ -29,7 +29,7 @@ from tf_adapters.tasks.files import nothing_left
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.metrics import default_word_metric
-from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -40,7 +40,7 @@ _LANGUAGE = re.compile(r"(?:simple|[a-z]{2,3}(?:-[a-z]+)*):(?=.)")
 
 
 @dataclasses.dataclass(frozen=True)
-class WordRows:
+class WordRows(HeldRows):
     """The sentences of one split, held once.
 
     Attributes:
@@ -53,15 +53,10 @@ class WordRows:
     labels: Optional["tf.RaggedTensor"] = None  # noqa: F821
     label_names: Tuple[str, ...] = ()
 
+    by_row = ("words", "labels")
+
     def __len__(self):
         return int(self.words.nrows())
-
-    def take(self, chosen):
-        """The rows at the indices `chosen` (int array), in that order."""
-        import tensorflow as tf
-
-        labels = None if self.labels is None else tf.gather(self.labels, chosen)
-        return dataclasses.replace(self, words=tf.gather(self.words, chosen), labels=labels)
 
     def plain(self):
         """The sentences as texts without labels, `Rows`: their words with spaces between them."""

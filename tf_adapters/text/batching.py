@@ -282,11 +282,11 @@ def _checked_lengths(lengths, tokenizer):
     if lengths is None:
         return None
     lengths = tuple(lengths)
-    for length in lengths:
-        check_positive(length, "an entry of lengths")
-    if not lengths or list(lengths) != sorted(set(lengths)):
+    whole = all(is_int(length) and length > 0 for length in lengths)
+    if not lengths or not whole or list(lengths) != sorted(set(lengths)):
         raise InputError(
-            f"{{lengths}} must be one or more ascending integers, such as default_lengths({tokenizer.max_length}).",
+            "{lengths} must be one or more ascending positive integers, such as "
+            f"default_lengths({tokenizer.max_length}).",
             lengths=lengths,
         )
     if lengths[-1] < tokenizer.max_length:

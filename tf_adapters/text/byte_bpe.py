@@ -292,10 +292,8 @@ def _merge_table(vocabulary, merges):
             raise InputError(f"merges[{rank}]={shown(pair)} must be two tokens of the vocabulary that make a third.")
         keys.append(vocabulary[pair[0]] * size + vocabulary[pair[1]])
         merged.append(vocabulary["".join(pair)])
-    if not keys:
-        raise InputError("merges must hold at least one pair of tokens.")
-    if len(set(keys)) < len(keys):
-        raise InputError("merges must hold each pair of tokens once.")
+    if len(set(keys)) < max(1, len(keys)):
+        raise InputError("merges must hold each pair of tokens once, and at least one.")
     return np.array(keys, np.int64), np.array(merged, np.int32)
 
 
