@@ -34,9 +34,7 @@ class WordOutputs:
         return len(self.splits) - 1
 
     def __getitem__(self, row):
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
-        row %= len(self)
+        row = range(len(self))[row]  # which knows negative ones, and those beyond the end
         return self.flat[self.splits[row] : self.splits[row + 1]]
 
 

@@ -276,9 +276,6 @@ def doubts(names, *, kind, separator="|"):
     return None
 
 
-_MOST_SHOWN = 1000  # characters of a list in a message
-
-
 def check_label_names(what, names, whose, known, fix):
     """Raise InputError unless two heads, or a head and what it is to learn or to be compared with, mean the same by
     each output.
@@ -305,4 +302,4 @@ def is_default(names):
 def _in_words(names):
     if is_default(names):
         return f"{len(names)} output{'s' * (len(names) != 1)} without names"
-    return f"the labels {shown(names, _MOST_SHOWN)}"
+    return f"the labels {shown(names, 1000)}"

@@ -269,13 +269,12 @@ def _read_objects(path, layout):
 
 
 def _read_folders(path, layout):
-    decode = LATIN1 if layout.encoding == LATIN1 else UTF8
     for label in sorted(os.listdir(path)):
         folder = os.path.join(path, label)
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             file = os.path.join(folder, name)
             try:
-                with open(file, encoding=decode, newline="") as opened:
+                with open(file, encoding=layout.encoding, newline="") as opened:
                     yield Record(file, 1, opened.read(), label=label)
             except (OSError, UnicodeDecodeError) as error:
                 raise InputError(f"{file} cannot be read: {error}.") from error
