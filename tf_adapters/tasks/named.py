@@ -226,7 +226,7 @@ class NamedTask:
 
 class _Read(NamedTuple):
     """What was read of a file: its rows, label names, a sentence with its name and how many rows, and, of files that
-    can be cut into several splits, by what of `_HOW`, and a function of their names that returns the rows of each."""
+    can be cut into several splits, by what of `_HOW`, and a function of these that returns each one's indices."""
 
     rows: Any
     labels: Tuple[str, ...]
