@@ -52,7 +52,7 @@ def measure(directory, folder, options):
     from tf_adapters.pipeline import labelled_rows, load_pipeline
     from tf_adapters.saving.settings import task_of
     from tf_adapters.serving.convert import check_export, runner_of
-    from tf_adapters.tasks.readers import metric_of
+    from tf_adapters.tasks.own_files import metric_of
 
     scorer, settings = load_pipeline(directory)
     kind, labels = task_of(settings)

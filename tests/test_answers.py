@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tf_adapters.cli.predict import cells, show_answers, write_csv
 from tf_adapters.kinds import get_kind
-from tf_adapters.tasks.readers import get_reader
+from tf_adapters.tasks.own_files import get_reader
 
 ANSWER = {"label": "b", "probabilities": {"a": 0.25, "b": 0.75}}
 OF_ANSWER = ["label", "probability_a", "probability_b", "error"]

@@ -19,7 +19,7 @@ from tf_adapters.cli import predict
 from tf_adapters.cli.main import program
 from tf_adapters.cli.progress import TrainingProgress
 from tf_adapters.recipes import RECIPES
-from tf_adapters.tasks import files, readers
+from tf_adapters.tasks import files, own_files
 
 SCRIPT = os.path.join(os.path.dirname(sys.executable), "tf-adapters")
 
@@ -205,7 +205,7 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
         return lambda *chunk: done.append("labelled") or label(*chunk)
 
     monkeypatch.setattr(predict, "CHUNK_ROWS", 8)
-    monkeypatch.setattr(readers, "read_chunks", counted)
+    monkeypatch.setattr(own_files, "read_chunks", counted)
     monkeypatch.setattr(predict, "_label_by_one", watched)
     chunked = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
     assert done == [8, "labelled"] * 6 + [2, "labelled"]

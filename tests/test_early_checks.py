@@ -10,7 +10,7 @@ import pytest
 from tf_adapters.cli.evaluate import WITHOUT_CONFUSION
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import Kind
-from tf_adapters.tasks.readers import READERS
+from tf_adapters.tasks.own_files import READERS
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sklearn import metrics
 from tests.runs import content
 from tf_adapters import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.saving.directory import keep_result
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.analysis import bootstrap_interval, class_report, group_means, language_of, summary_of_seeds

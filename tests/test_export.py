@@ -17,10 +17,10 @@ from tests.conftest import VOCABULARY, encoder_of, is_refused, randomize, tiny_i
 from tests.runs import said_without_us
 from tf_adapters import AdapterConfig, add_adapters, load_backbone
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.serving import versions
 from tf_adapters.serving.export import export_saved_model
-from tf_adapters.tasks.readers import get_reader
+from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text import WordPiece

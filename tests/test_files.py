@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.files import FIELD_LIMIT, BadRows, read_chunks, read_rows
 from tf_adapters.tasks.lines import USUAL, Dialect
-from tf_adapters.tasks.own_files import rows_from_file, task_from_files
-from tf_adapters.tasks.readers import READERS
+from tf_adapters.tasks.own_files import READERS, rows_from_file, task_from_files
 
 READ_WORDS, READ_QUESTIONS = READERS["token-classification"], READERS["question-answering"]
 ROWS = [("naïve café", "gut"), ("„schön“ – 5 €", "böse"), ("drei", "gut")]

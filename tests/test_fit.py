@@ -24,7 +24,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.layers.ops import keras2
 from tf_adapters.training.run import Reporter, seconds_of_long_steps
 from tf_adapters.training.step import seed_dropout

@@ -35,7 +35,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.pipeline import load_pipeline
 from tf_adapters.serving.convert import export_file, runner_of
 from tf_adapters.serving.export import export_saved_model
-from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.text.tokenizer import load_tokenizer
 from tf_adapters.training.step_keras3 import _seed_dropout
 
 # How Keras and KerasHub write or copy a whole model, into a path without an ending.

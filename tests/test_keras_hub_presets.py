@@ -13,7 +13,7 @@ from tests.keras_hub_models import adapted, answers, keras_hub, needs_first, sma
 from tf_adapters._keras3_internals import preset_utils
 from tf_adapters.models.keras_hub.loading import load_backbone
 from tf_adapters.models.state import state_of
-from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.text.tokenizer import load_tokenizer
 
 # Without a ß, of which KerasHub's WordPiece makes two letters.
 TEXTS = ["The film was Good, it's 1,000 (bad)!", "ÉTÉ 中文 кино", "", "  ``two''  9, 9, 1,000, "]

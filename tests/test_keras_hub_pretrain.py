@@ -37,7 +37,7 @@ from tf_adapters.layers.ops import keras3
 from tf_adapters.models import frozen_digest
 from tf_adapters.models.state import state_of
 from tf_adapters.saving import load_pretrained_adapter
-from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.text.tokenizer import load_tokenizer
 
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
 SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)

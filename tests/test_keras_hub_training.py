@@ -30,7 +30,7 @@ from tf_adapters.models import frozen_digest
 from tf_adapters.models.keras_hub.door import Called
 from tf_adapters.models.keras_hub.site import RandomDrop
 from tf_adapters.models.state import state_of
-from tf_adapters.text.loading import load_tokenizer
+from tf_adapters.text.tokenizer import load_tokenizer
 from tf_adapters.training import step_keras3
 from tf_adapters.training.step_keras3 import GradientCheckpointing, Mixout, TrainingStep, _seed_dropout
 from tf_adapters.training.trained import make_optimizer, warmup_linear_decay

@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from tests.conftest import VOCABULARY, tiny_model
 from tf_adapters import InputError
-from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, Masking, masking_noise, most_hidden
 from tf_adapters.text import WordPiece
-from tf_adapters.text.masking import Masking, masking_noise, most_hidden
 
 ROWS, LENGTH = 400, 60
 MASK = VOCABULARY.index("[MASK]")

@@ -8,7 +8,7 @@ import pytest
 
 from tf_adapters.errors import InputError
 from tf_adapters.tasks.metrics import METRICS, check_metric, probabilities
-from tf_adapters.tasks.readers import READERS, metric_of
+from tf_adapters.tasks.own_files import READERS, metric_of
 
 NAN = float("nan")
 

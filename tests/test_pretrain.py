@@ -29,14 +29,13 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.errors import DivergedError
-from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, masked_words
+from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, Masking, masked_words, masking_noise
 from tf_adapters.layers.ops import keras2
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import named_weights, to_pytorch
 from tf_adapters.saving import load_pretrained_adapter
 from tf_adapters.tasks import texts_from_files, without_labels
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.text.masking import Masking, masking_noise
 
 MaskedWords, _ = masked_words(keras2)
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")

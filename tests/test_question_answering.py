@@ -13,7 +13,7 @@ from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tr
 from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
 from tf_adapters.tasks import load_task, task_from_files
 from tf_adapters.tasks.files import BadRows

@@ -18,7 +18,7 @@ from tests.families import FAMILIES, family_inputs, family_model, write_family_c
 from tests.test_bank import TASKS as BANKED
 from tests.test_bank import save_task
 from tf_adapters import AdapterBank, AdapterConfig, InputError, add_adapters, load_backbone
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
 from tf_adapters.serving.convert import export_file

@@ -13,14 +13,14 @@ from tests.cases import nightly_but, refused
 from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind, tokens
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.kinds.tokens import WordOutputs
 from tf_adapters.tasks import load_task, task_from_files
 from tf_adapters.tasks import words as reading
 from tf_adapters.tasks.catalogue import UPOS
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS, check_metric
-from tf_adapters.tasks.readers import get_reader, metric_of
+from tf_adapters.tasks.own_files import get_reader, metric_of
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text import WordPiece

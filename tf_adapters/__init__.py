@@ -37,7 +37,7 @@ _PUBLIC = {
     "load_adapter": "saving.directory",
     "load_backbone": "models.door",
     "load_task": "tasks",
-    "load_tokenizer": "text.loading",
+    "load_tokenizer": "text.tokenizer",
     "load_trained": "saving.directory",
     "merge_adapter": "models.injection",
     "parameter_counts": "models.trainable",

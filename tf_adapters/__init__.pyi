@@ -22,7 +22,7 @@ from tf_adapters.serving.export import export_bank as export_bank
 from tf_adapters.serving.export import export_saved_model as export_saved_model
 from tf_adapters.tasks.own_files import task_from_files as task_from_files
 from tf_adapters.tasks.registry import load_task as load_task
-from tf_adapters.text.loading import load_tokenizer as load_tokenizer
+from tf_adapters.text.tokenizer import load_tokenizer as load_tokenizer
 from tf_adapters.training.experiment import Experiment as Experiment
 from tf_adapters.training.fit import fit as fit
 from tf_adapters.training.pretrain import pretrain as pretrain

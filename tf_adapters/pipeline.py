@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.kind import NAMED
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import NAMED, Scorer
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import cast_frozen, freeze
 from tf_adapters.ranges import in_range
@@ -17,11 +16,10 @@ from tf_adapters.saving.directory import kind_of_model, load_trained
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.labels import check_label_names
-from tf_adapters.tasks.own_files import kept_reading, rows_from_file
-from tf_adapters.tasks.readers import get_reader, metric_of
+from tf_adapters.tasks.own_files import get_reader, kept_reading, metric_of, rows_from_file
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import with_value_range
-from tf_adapters.text.loading import load_tokenizer, trained_tokenizer
+from tf_adapters.text.tokenizer import load_tokenizer, trained_tokenizer
 
 if TYPE_CHECKING:
     from tf_adapters.tasks.rows import Rows

@@ -72,7 +72,7 @@ def make_run(settings, model_source):
     from tf_adapters._keras import keras
     from tf_adapters.errors import DivergedError
     from tf_adapters.kinds import get_kind
-    from tf_adapters.kinds.scoring import Scorer
+    from tf_adapters.kinds.kind import Scorer
     from tf_adapters.tasks.metrics import METRICS
 
     versions = installed_versions("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")

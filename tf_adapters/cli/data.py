@@ -14,7 +14,7 @@ from tf_adapters.ranges import RANGES, choice
 from tf_adapters.tasks.files import BadRows, check_streams, peek
 from tf_adapters.tasks.labels import doubts
 from tf_adapters.tasks.lines import DELIMITERS, Dialect
-from tf_adapters.tasks.readers import READERS
+from tf_adapters.tasks.own_files import READERS
 from tf_adapters.tasks.registry import check_task
 from tf_adapters.tasks.rows import sample_rows
 from tf_adapters.tasks.splitting import low_resource

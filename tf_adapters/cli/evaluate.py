@@ -18,8 +18,7 @@ from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.analysis import INDO_EUROPEAN, OTHER_FAMILIES, class_report, group_means, language_of
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.tasks.own_files import rows_from_file
-from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.own_files import metric_of, rows_from_file
 from tf_adapters.tasks.rows import with_value_range
 
 MEANS = (

@@ -22,8 +22,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, STORAGES, check_export_file, check_version_directory
-from tf_adapters.tasks.own_files import KEPT, rows_from_file
-from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.own_files import KEPT, metric_of, rows_from_file
 from tf_adapters.tasks.rows import with_value_range
 
 LOST = 0.005  # of the metric, above which an export is not recommended

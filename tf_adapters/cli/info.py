@@ -18,7 +18,7 @@ from tf_adapters.recipes import RECIPES
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.model_card import described_origin, told
 from tf_adapters.saving.settings import SETTINGS_FILE, directory_size, read_settings
-from tf_adapters.tasks.registry import ABOUT, FAMILIES
+from tf_adapters.tasks.registry import FAMILIES, TASKS
 from tf_adapters.training.disk import RESUME_FOLDER
 
 
@@ -190,7 +190,7 @@ def tasks(
 
     `tf-adapters tasks crowdflower/`
     """
-    shown = {name: about for name, about in ABOUT.items() if name.startswith(prefix or "")}
+    shown = {name: about for name, about in TASKS.items() if name.startswith(prefix or "")}
     if not shown:
         raise InputError(f"{prefix}: no task's name starts so; `tf-adapters tasks` lists all.")
     if as_json:

@@ -4,7 +4,7 @@ import functools
 import importlib
 
 from tf_adapters._installation import submodules_of
-from tf_adapters.errors import InputError
+from tf_adapters.ranges import check_choice
 from tf_adapters.tasks.own_files import check_has_task
 
 # Name -> module and class. Only what is asked for is imported.
@@ -19,15 +19,10 @@ _KINDS = {
 __getattr__ = submodules_of(__name__)
 
 
+@functools.cache
 def get_kind(name):
     """The `Kind` of that name; raises InputError with the known ones otherwise."""
     check_has_task(name)
-    if name not in _KINDS:
-        raise InputError(f"{{kind}} is unknown: use one of {', '.join(_KINDS)}.", kind=name)
-    return _kind(name)
-
-
-@functools.cache
-def _kind(name):
+    check_choice("kind", name, _KINDS)
     module, kind = _KINDS[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), kind)()

@@ -13,6 +13,7 @@ from tf_adapters.ranges import MOST_FLOAT
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.spans import Answers, n_best_spans
+from tf_adapters.text.tokenizer import check_positive
 from tf_adapters.text.windows import (
     MOST_QUESTION_TOKENS,
     ContextTokens,
@@ -47,8 +48,7 @@ class QuestionAnswering(Kind):
 
     def __init__(self, *, longest_answer=30, n_best=20):
         for argument, value in (("longest_answer", longest_answer), ("n_best", n_best)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{argument}={value!r} must be a positive integer.")
+            check_positive(value, argument)
         self.longest_answer = longest_answer
         self.n_best = n_best
 
@@ -262,7 +262,7 @@ def served_spans(logits, begin, after, *, longest, count):
 
 
 def served_n_best(row, start, end, score, *, rows, count):
-    """`answers.n_best_spans` in a graph.
+    """`tasks.spans.n_best_spans` in a graph.
 
     Returns: `start` and `end`, int32, and `probability`, float32, `(rows, count)`, and how many there are, int32
     `(rows,)`.

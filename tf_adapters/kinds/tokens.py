@@ -34,9 +34,7 @@ class WordOutputs:
         return len(self.splits) - 1
 
     def __getitem__(self, row):
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"row {row} of {len(self)}")
-        row %= len(self)
+        row = range(len(self))[row]  # which knows negative ones, and those beyond the end
         return self.flat[self.splits[row] : self.splits[row + 1]]
 
 
@@ -122,10 +120,10 @@ class TokenClassification(Kind):
         return bootstrap_interval(score, len(counts))
 
     def _records(self, rows, outputs, labels):
-        splits, (best, likely) = outputs.splits, _best(outputs.flat)
+        splits, values = outputs.splits, probabilities(outputs.flat, kind="classification")
         # One conversion of all words: a tensor's own indexing costs more than the rest.
-        words, likely = [word.decode() for word in rows.words.flat_values.numpy().tolist()], likely.tolist()
-        names = [labels[number] for number in best.tolist()]
+        words = [word.decode() for word in rows.words.flat_values.numpy().tolist()]
+        names, likely = [labels[number] for number in values.argmax(-1).tolist()], values.max(-1).tolist()
         return [
             {"words": words[start:stop], "labels": names[start:stop], "probabilities": likely[start:stop]}
             for start, stop in zip(splits[:-1].tolist(), splits[1:].tolist())
@@ -233,9 +231,3 @@ def _token_labels(windows, labels):
     tokens = np.full(windows.input_ids.flat_values.shape[0], -1, np.int32)
     tokens[windows.input_ids.row_splits.numpy()[window] + position] = labels.numpy()[words]
     return tokens
-
-
-def _best(logits):
-    """The class of each row of logits, and its probability."""
-    values = probabilities(logits, kind="classification")
-    return values.argmax(-1), values.max(-1)

@@ -20,8 +20,7 @@ from tf_adapters.paths import read_json, reading, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.model_card import model_card
-from tf_adapters.tasks.own_files import check_has_task
-from tf_adapters.tasks.readers import get_reader
+from tf_adapters.tasks.own_files import check_has_task, get_reader
 
 SETTINGS_FILE = "tf_adapters.json"
 WEIGHTS_FILE = "adapter.safetensors"

@@ -25,7 +25,7 @@ from tf_adapters.saving.atomic import replacing
 from tf_adapters.saving.directory import kind_of_model
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, check_export_file
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.tasks.readers import get_reader
+from tf_adapters.tasks.own_files import get_reader
 
 # The newest set of operations that tf2onnx writes.
 ONNX_OPSET = 18

@@ -17,7 +17,7 @@ from tf_adapters.models.transaction import replaced
 from tf_adapters.ranges import check_choice
 from tf_adapters.saving.directory import kind_of_model
 from tf_adapters.serving.versions import STORAGES, check_version_directory, write_version
-from tf_adapters.tasks.readers import get_reader
+from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import INPUTS, Tokenizer, is_utf8
 

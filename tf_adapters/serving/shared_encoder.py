@@ -7,7 +7,7 @@ import warnings
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.settings import read_settings, task_of
-from tf_adapters.tasks.readers import get_reader
+from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.tasks.rows import with_value_range
 
 # Heads that stand on the pooler, which an encoder that is loaded under another lacks.
@@ -74,7 +74,7 @@ class SharedEncoder:
 
     def __init__(self, tasks, *, backbone=None, progress=None):
         from tf_adapters.saving.directory import load_adapter, load_trained
-        from tf_adapters.text.loading import trained_tokenizer
+        from tf_adapters.text.tokenizer import trained_tokenizer
 
         self.tasks = dict(tasks)
         self._lock = threading.Lock()

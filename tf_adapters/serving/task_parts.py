@@ -12,7 +12,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import check_computes, read_adapter
 from tf_adapters.saving.settings import kind_of
 from tf_adapters.tasks.labels import KINDS
-from tf_adapters.text.loading import check_length, load_tokenizer
+from tf_adapters.text.tokenizer import check_length, load_tokenizer
 
 
 class Encoder:

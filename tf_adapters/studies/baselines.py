@@ -58,7 +58,7 @@ def layer_mix(task, reported, *, seed, learning_rate, batch_size, source, max_le
 
     from tf_adapters._keras import keras
     from tf_adapters.models.transformers.loading import load_backbone
-    from tf_adapters.text.loading import load_tokenizer
+    from tf_adapters.text.tokenizer import load_tokenizer
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)

@@ -68,7 +68,7 @@ class Landscape(OfTrained):
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras
         from tf_adapters.kinds import get_kind
-        from tf_adapters.kinds.scoring import Scorer
+        from tf_adapters.kinds.kind import Scorer
         from tf_adapters.models.state import state_of
         from tf_adapters.saving.directory import load_adapter
         from tf_adapters.tasks.rows import sample_rows

@@ -84,7 +84,7 @@ class Pretraining(Comparison):
         from tf_adapters._keras import keras
         from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.tasks.own_files import without_labels
-        from tf_adapters.text.loading import load_tokenizer
+        from tf_adapters.text.tokenizer import load_tokenizer
         from tf_adapters.training.pretrain import pretrain
 
         keras.backend.clear_session()

@@ -13,7 +13,7 @@ _TASKS = {}
 
 def load(name, data_dir, metric=None):
     """A task by its name, or of the files in a folder, perhaps with another metric; the latest stays in memory."""
-    from tf_adapters.tasks.readers import metric_of
+    from tf_adapters.tasks.own_files import metric_of
 
     if (name, data_dir) not in _TASKS:
         _TASKS.clear()

@@ -40,7 +40,7 @@ class Similarity(OfTrained):
         from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.saving.directory import load_trained
         from tf_adapters.tasks.registry import load_split
-        from tf_adapters.text.loading import load_tokenizer
+        from tf_adapters.text.tokenizer import load_tokenizer
 
         keras.backend.clear_session()
         looked_at = {identity["task"]: reported}

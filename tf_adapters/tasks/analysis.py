@@ -85,18 +85,17 @@ def best_thresholds(true, logits):
     return np.array(thresholds, np.float32)
 
 
-def bootstrap_interval(score, count, *, resamples=1000, seed=0) -> Tuple[float, float]:
+def bootstrap_interval(score, count, *, resamples=1000) -> Tuple[float, float]:
     """A 95 % percentile interval of a score over rows drawn with replacement.
 
     Args:
         score: function of an int array of row indices, `(count,)`, that returns a float.
         count: int, rows.
         resamples: int.
-        seed: int.
 
     Returns: lower and upper bound.
     """
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(0)
     scores = [score(random.randint(count, size=count)) for _ in range(resamples)]
     low, high = np.percentile(scores, [2.5, 97.5])
     return float(low), float(high)
@@ -157,7 +156,7 @@ def group_means(scores, *, source="en"):
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)
 
 
-def tf_idf(task, rows, *, seed=0, most_rows=None, strengths=STRENGTHS):
+def tf_idf(task, rows, *, seed=0, most_rows=None):
     """Words and pairs of words, weighted by TF-IDF, and a linear model, whose strength validation chooses.
 
     Args:
@@ -165,7 +164,6 @@ def tf_idf(task, rows, *, seed=0, most_rows=None, strengths=STRENGTHS):
         rows: labelled `Rows` to predict.
         seed: int.
         most_rows: int, at most so many training rows, drawn by the seed; None for all.
-        strengths: floats that are tried.
 
     Returns: `(outputs of the rows, as of the kind's Kind.predict; numbers of the validation rows, a dict; parameters)`.
 
@@ -181,7 +179,7 @@ def tf_idf(task, rows, *, seed=0, most_rows=None, strengths=STRENGTHS):
     features = vectors.fit_transform(texts_of(training))
     validation, rest = (vectors.transform(texts_of(other)) for other in (task.validation, rows))
     metric, best = METRICS[task.metric], None
-    for strength in strengths:
+    for strength in STRENGTHS:
         fitted = _fitted(task, features, training.labels, strength, seed)
         numbers = metric(task.validation.labels, fitted(validation))
         if best is None or numbers[metric.primary] > best[1][metric.primary]:
@@ -226,14 +224,8 @@ def _fitted(task, features, labels, strength, seed):
 
 
 def word_lookup(task, rows):
-    """Each word's most frequent label in training, and the most frequent of all for a new one.
-
-    Args:
-        task: `Task` of the kind "token-classification".
-        rows: labelled `WordRows` to predict.
-
-    Returns: float32 array `(words of all rows, labels)`.
-    """
+    """Each word's most frequent label in training, and the most frequent of all for a new one: float32 array
+    `(words of all rows, labels)` of the `WordRows` of a `Task` of the kind "token-classification"."""
     words, labels = task.train.words.flat_values.numpy(), task.train.labels.flat_values.numpy()
     known, number = np.unique(words, return_inverse=True)
     counts = np.zeros((len(known), len(task.labels)), np.int64)

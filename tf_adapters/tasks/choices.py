@@ -20,10 +20,10 @@ from typing import Optional
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.tasks.files import Carried, check_cell, check_usable, file_format, read_records
+from tf_adapters.tasks.files import Carried, check_cell, file_format, nothing_left, read_records
 from tf_adapters.tasks.labels import label_name
 from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
-from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
 
 #: Keys of the text and of the list of choices that are looked for.
 TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")
@@ -31,7 +31,7 @@ MOST_CHOICES = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceRows:
+class ChoiceRows(HeldRows):
     """The rows of one split, held once.
 
     Attributes:
@@ -44,17 +44,10 @@ class ChoiceRows:
     choices: "tf.Tensor"  # noqa: F821
     labels: Optional[np.ndarray] = None
 
-    kinds = ("multiple-choice",)
+    by_row = ("text", "choices", "labels")
 
     def __len__(self):
         return int(self.text.shape[0])
-
-    def take(self, chosen):
-        """The rows at the indices `chosen` (int array), in that order."""
-        import tensorflow as tf
-
-        labels = None if self.labels is None else self.labels[chosen]
-        return ChoiceRows(tf.gather(self.text, chosen), tf.gather(self.choices, chosen), labels)
 
     def plain(self):
         """Each text with each of its choices, without labels, as `Rows`."""
@@ -66,10 +59,6 @@ class ChoiceRows:
 
         choices = tf.gather(self.choices, index)
         return Rows(tf.repeat(tf.gather(self.text, index), self.choices.shape[1]), tf.reshape(choices, [-1]))
-
-    def rows(self):
-        """These rows: chunks of files of every kind have this method."""
-        return self
 
     def digest(self):
         """SHA-256 of texts, choices and labels, by hashes of the texts that TensorFlow computes."""
@@ -85,9 +74,7 @@ def read_choices(path, reading, labels=None):
     """`Reader.whole` of choices, which have no label names. The columns are keys: the text's, the list of choices', and
     the label's."""
     rows = [row for row, _ in _rows(path, reading, labelled=True)]
-    if not rows:
-        check_usable(path, reading.bad_rows)
-    return _tensors(rows, path), ()
+    return _tensors(rows, path, reading.bad_rows), ()
 
 
 def read_choice_chunks(path, reading, chunk_rows, keep_all_columns):
@@ -95,7 +82,7 @@ def read_choice_chunks(path, reading, chunk_rows, keep_all_columns):
     rows, first = _rows(path, reading, labelled=False), True
     while (chunk := list(itertools.islice(rows, chunk_rows))) or first:
         first = False
-        tensors = _tensors([row for row, _ in chunk], path)
+        tensors = _tensors([row for row, _ in chunk], path, reading.bad_rows)
         yield Carried(tensors, [record for _, record in chunk]) if keep_all_columns else tensors
 
 
@@ -110,7 +97,7 @@ def choices_of_texts(texts, choices):
         return isinstance(each, (list, tuple)) and len(each) == count > 1 and all(isinstance(c, str) for c in each)
 
     check_texts(choices, f"a list of {max(2, count)} texts, as many for each", is_valid)
-    return _tensors([(text, list(each), None) for text, each in zip(texts, choices)], None)
+    return _tensors([(text, list(each), None) for text, each in zip(texts, choices)])
 
 
 CHOICES = Reader(
@@ -120,11 +107,11 @@ CHOICES = Reader(
 )  # fmt: skip
 
 
-def _tensors(rows, path):
+def _tensors(rows, path=None, bad_rows=None):
     import tensorflow as tf
 
     if not rows:
-        raise InputError(f"{shown_name(path)} is empty: give a file with at least one row.")
+        raise nothing_left(path, bad_rows)
     texts, choices, labels = zip(*rows)
     with tf.device("CPU:0"):
         return ChoiceRows(

@@ -70,15 +70,16 @@ class Chunk:
         import tensorflow as tf
 
         with tf.device("CPU:0"):
-            return Rows(tf.constant(self.text), None if self.text_pair is None else tf.constant(self.text_pair))
+            pairs = None if self.text_pair is None else tf.constant(self.text_pair, tf.string)
+            return Rows(tf.constant(self.text, tf.string), pairs)
 
 
 @dataclasses.dataclass
 class Carried:
-    """Rows of another kind than tables of texts, `whole`, with all columns of the file, `records` as of `Chunk`."""
+    """Rows of any kind, `whole`, with all columns of the file, `records` as of `Chunk`."""
 
     whole: Any
-    records: List[dict]
+    records: Optional[List[dict]]
 
     def __len__(self):
         return len(self.whole)
@@ -140,6 +141,7 @@ def read_chunks(
     chunk_rows=1024,
     format=None,
     keep_all_columns=False,
+    check_label=None,
     bad_rows=None,
     dialect=USUAL,
 ):
@@ -156,6 +158,7 @@ def read_chunks(
         chunk_rows: int, at least 1.
         format: "csv", "tsv", "jsonl" or "txt" in place of the extension's.
         keep_all_columns: bool, whether to keep each row's whole record.
+        check_label: function of a label cell and its line that raises the BadRow of one that cannot be used; or None.
         bad_rows: `BadRows` that counts malformed rows, which are then left out, or None.
         dialect: `Dialect`.
 
@@ -169,7 +172,7 @@ def read_chunks(
     for column, count in collections.Counter(columns.values()).items():
         if count > 1:
             raise InputError(f"column {column!r} is asked for twice: text, text pair and label are different columns.")
-    rows = usable(_READERS[format](path, columns, dialect), _checked(path, columns), bad_rows)
+    rows = usable(_READERS[format](path, columns, dialect), _checked(path, columns, check_label), bad_rows)
     found = False
     while part := list(itertools.islice(rows, chunk_rows)):
         found = True
@@ -182,18 +185,14 @@ def read_chunks(
             records=[record for _, record in part] if keep_all_columns else None,
         )
     if not found:
-        check_usable(path, bad_rows)
         what = "has a header and no rows" if format in ("csv", "tsv") and dialect.header == "first" else "is empty"
-        raise InputError(f"{shown_name(path)} {what}: give a file with at least one row.")
+        raise nothing_left(path, bad_rows, otherwise=f"{what}: give a file with at least one row.")
 
 
-def read_rows(path, *, usable=None, bad_rows=None, **reading):
-    """A whole file as one `Chunk`, for training; its texts end up once, in tf string tensors.
-
-    Args and Raises: as in `read_chunks`; and
-        usable: function of label cells and lines that returns which rows to keep, a sequence of bool; or None.
-    """
-    chunks = read_chunks(path, chunk_rows=_CHUNK_ROWS, bad_rows=bad_rows, **reading)
+def read_rows(path, **reading):
+    """A whole file as one `Chunk`, for training; its texts end up once, in tf string tensors. Args and Raises: as in
+    `read_chunks`."""
+    chunks = read_chunks(path, chunk_rows=_CHUNK_ROWS, **reading)
     # The first chunk before the slow import: a mistake in the file shows at once.
     first = next(chunks)
     import tensorflow as tf
@@ -202,16 +201,12 @@ def read_rows(path, *, usable=None, bad_rows=None, **reading):
     same = {}  # label cells repeat, and each read makes a new str
     with tf.device("CPU:0"):
         for chunk in itertools.chain([first], chunks):
-            kept = [True] * len(chunk) if usable is None else usable(chunk.labels, chunk.lines)
             for column, tensors in parts.items():
                 if (texts := getattr(chunk, column)) is not None:
-                    tensors.append(tf.constant(list(itertools.compress(texts, kept)), tf.string))
+                    tensors.append(tf.constant(texts, tf.string))
             if labels is not None:
-                cells = itertools.compress(chunk.labels, kept)
-                labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in cells)
-            lines.extend(itertools.compress(chunk.lines, kept))
-        if not lines:
-            check_usable(path, bad_rows)
+                labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels)
+            lines.extend(chunk.lines)
         return Chunk(*(tf.concat(tensors, 0) if tensors else None for tensors in parts.values()), labels, lines)
 
 
@@ -245,10 +240,11 @@ def check_streams(paths):
                 )
 
 
-def check_usable(path, bad_rows, what="row"):
-    """Raise InputError for a file of which no row is left, if that is because all were left out."""
+def nothing_left(path, bad_rows, what="row", otherwise="is empty: give a file with at least one row."):
+    """The InputError of a file of which no row is left, whether all were left out or there is none."""
     if bad_rows is not None and bad_rows.count:
-        raise InputError(f"{shown_name(path)} has no usable {what}; the first problem: {bad_rows.examples[0]}")
+        otherwise = f"has no usable {what}; the first problem: {bad_rows.examples[0]}"
+    return InputError(f"{shown_name(path)} {otherwise}")
 
 
 def check_cell(value, path, line, column):
@@ -278,7 +274,7 @@ def text_problem(value):
     return None
 
 
-def _checked(path, columns):
+def _checked(path, columns, check_label):
     """A function that checks a row, whose record may be a BadRow, and returns it."""
     texts = [columns[argument] for argument in ("text_column", "text_pair_column") if argument in columns]
 
@@ -288,6 +284,8 @@ def _checked(path, columns):
             raise record
         for column in texts:
             check_cell(record[column], path, line, column)
+        if check_label is not None:
+            check_label(record[columns["label_column"]], line)
         return row
 
     return check

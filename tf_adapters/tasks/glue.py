@@ -9,6 +9,7 @@ have none. Classes are numbered as in TensorFlow Datasets by either door.
 
 import dataclasses
 import glob
+import importlib.util
 import os
 from typing import Mapping, Optional
 
@@ -18,7 +19,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.tasks.layouts import Layout, collect, read_records
 from tf_adapters.tasks.named import Files, NamedTask
 from tf_adapters.tasks.rows import Rows, Splits
-from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
+from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, prepare, read_splits
 
 ORIGIN = "https://gluebenchmark.com/tasks"
 HEADER = "index\tprediction\n"
@@ -57,15 +58,20 @@ class GlueTask(NamedTask):
         read = read_splits(
             find_builder(self.name, data_dir=data_dir),
             splits,
-            **self._tfds_columns,
-            kind=self.kind,
-            metric=self.metric,
+            name=self.name,
+            text_column=self.text_column,
+            text_pair_column=self.text_pair_column,
+            label_column="label",
             renamed=self.renamed,
             unlabelled=("test", "test_matched", "test_mismatched"),
-            note=self.note,
         )
         rows = {split: dataclasses.replace(rows, value_range=self.value_range) for split, rows in read.rows.items()}
-        return dataclasses.replace(read, rows=rows)
+        return dataclasses.replace(read, rows=rows, metric=self.metric, source=f"{read.source} {self.note}")
+
+    def check(self, data_dir):
+        """As of `NamedTask`."""
+        if importlib.util.find_spec("tensorflow_datasets") is None and not self.has_originals(data_dir):
+            import_tfds()
 
     def has_originals(self, data_dir):
         """Whether `data_dir` holds original files of the task.
@@ -96,7 +102,18 @@ class GlueTask(NamedTask):
         Raises: InputError, if the data cannot be had.
         """
         if not self.has_originals(data_dir):
-            return self._test_rows_of_tfds(split, data_dir)
+            import tensorflow as tf
+
+            builder, split = self._prepared(split, data_dir)
+            prepare(builder, self.name)
+            table = builder.as_dataset(split=split, batch_size=-1, shuffle_files=False)
+            # TensorFlow Datasets stores the rows in an order of its own.
+            index = table["idx"].numpy()
+            order = np.argsort(index, kind="stable")
+            columns = (
+                column and tf.gather(table[column], order) for column in (self.text_column, self.text_pair_column)
+            )
+            return [str(number) for number in index[order]], Rows(*columns)
         found = self.find(data_dir)
         if split not in found:
             raise InputError(f"Task {self.name!r}: {data_dir} has no file of {split}: get it from {ORIGIN}.")
@@ -116,48 +133,19 @@ class GlueTask(NamedTask):
         if self.has_originals(data_dir):
             (path,), layout = self.find(data_dir).get(split, ((None,), None))
             return None if path is None else sum(1 for _ in read_records(path, layout))
-        name, actual = self._tfds_split(split)
-        builder = find_builder(name, data_dir=data_dir)
-        if not builder.is_prepared() or actual not in builder.info.splits:
+        builder, split = self._prepared(split, data_dir)
+        if not builder.is_prepared() or split not in builder.info.splits:
             return None
-        return builder.info.splits[actual].num_examples
+        return builder.info.splits[split].num_examples
 
     def _is_prepared(self, data_dir):
         pattern = os.path.join(glob.escape(os.fspath(data_dir)), "glue", self.config, "*", "dataset_info.json")
         return bool(glob.glob(pattern))
 
-    @property
-    def _tfds_columns(self):
-        return {
-            "name": self.name,
-            "text_column": self.text_column,
-            "text_pair_column": self.text_pair_column,
-            "label_column": "label",
-        }
-
-    def _tfds_split(self, split):
-        """Name of data set and split in TensorFlow Datasets."""
-        if split == "diagnostic":
-            return "glue/ax", "test"
-        return self.name, self.renamed.get(split, split)
-
-    def _test_rows_of_tfds(self, split, data_dir):
-        import tensorflow as tf
-
-        import_tfds()
-        name, actual = self._tfds_split(split)
-        # It prepares what is not there, or says why it cannot.
-        builder = find_builder(name, data_dir=data_dir)
-        read_splits(builder, (), **{**self._tfds_columns, "name": name})
-        table = builder.as_dataset(split=actual, batch_size=-1, shuffle_files=False)
-        # TensorFlow Datasets stores the rows in an order of its own.
-        index = table["idx"].numpy()
-        order = np.argsort(index, kind="stable")
-        rows = Rows(
-            text=tf.gather(table[self.text_column], order),
-            text_pair=tf.gather(table[self.text_pair_column], order) if self.text_pair_column else None,
-        )
-        return [str(number) for number in index[order]], rows
+    def _prepared(self, split, data_dir):
+        """The builder of a split in TensorFlow Datasets, and its name there."""
+        name = "glue/ax" if split == "diagnostic" else self.name
+        return find_builder(name, data_dir=data_dir), self.renamed.get(split, "test" if name == "glue/ax" else split)
 
 
 def _glue(

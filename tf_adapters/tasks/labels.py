@@ -15,7 +15,7 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.paths import parse_json
-from tf_adapters.tasks.lines import BadRow, bad_row, fail
+from tf_adapters.tasks.lines import bad_row, fail
 
 #: What labels of whole texts may be.
 KINDS = ("classification", "regression", "multi-label")
@@ -126,13 +126,9 @@ def in_order(names):
 
 
 def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
-    """The numbers of label cells.
+    """The numbers of label cells, a NumPy array as in `rows.Rows.labels`.
 
-    Args:
-        labels: label names in index order, as `find_labels` returned them.
-        Others: as in `find_labels`.
-
-    Returns: NumPy array as in `rows.Rows.labels`.
+    Args: as in `find_labels`; and `labels`, the names in index order, as it returned them.
 
     Raises: InputError, naming file and line, if a cell is unusable or its label unknown.
     """
@@ -140,7 +136,7 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
     index = index_of(labels)
     for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
-        numbers = _numbers(cell, kind, index, path, line, separator)
+        numbers = label_numbers(cell, line, kind=kind, path=path, index=index, separator=separator)
         if kind == "multi-label":
             encoded[row, numbers] = 1
         else:
@@ -148,8 +144,9 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     return encoded
 
 
-def _numbers(cell, kind, index, path, line, separator):
-    """The places of a cell's labels, or its score, in a list; without an index only that they can be read."""
+def label_numbers(cell, line, *, kind, path, index, separator="|"):
+    """The places of a cell's labels in what `index_of` returned, or its score, in a list; nothing but that the cell can
+    be read where that is None. Others as in `find_labels`. Raises the `BadRow` of a cell that cannot be used."""
     if kind == "regression":
         return [_score(cell, path, line)]
     parts = _parts(cell, kind, path, line, separator)
@@ -159,35 +156,12 @@ def _numbers(cell, kind, index, path, line, separator):
     return places
 
 
-def usable_cells(cells, lines=None, *, kind, labels, path, bad_rows, separator="|"):
-    """Which label cells can be used; the others are counted.
-
-    Args:
-        labels: label names in index order, or None where any will do.
-        bad_rows: `files.BadRows`.
-        Others: as in `find_labels`.
-
-    Returns: list of bool.
-    """
-    index = None if labels is None else index_of(labels)
-    usable = [True] * len(cells)
-    for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
-        try:
-            _numbers(cell, kind, index, path, line, separator)
-        except BadRow as problem:
-            bad_rows.add(problem)
-            usable[row] = False
-    return usable
-
-
 def _line_numbers(lines):
     return itertools.count(1) if lines is None else lines
 
 
 def _is_missing(cell):
-    return (
-        cell is None or (isinstance(cell, float) and math.isnan(cell)) or (isinstance(cell, str) and not cell.strip())
-    )
+    return cell is None or cell != cell or (isinstance(cell, str) and not cell.strip())
 
 
 def _as_numbers(names):
@@ -215,7 +189,7 @@ def _parts(cell, kind, path, line, separator):
         if not cell.strip():
             return ()
         cell = _listed(cell, path, line) if _LIST.fullmatch(cell.strip()) else cell.split(separator)
-    elif cell is None or (isinstance(cell, float) and math.isnan(cell)):
+    elif _is_missing(cell):
         fail(path, line, "the label is null; write [] for a row without labels.")
     elif not isinstance(cell, list):
         cell = [cell]
@@ -245,17 +219,14 @@ def _score(cell, path, line):
             raise ValueError
         score = float(cell)
     except (ValueError, OverflowError):
-        way = f"{_decimal_comma(cell)}correct it, or use {{kind}}."
+        # As many languages write a number.
+        comma = isinstance(cell, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", cell)
+        way = f"{'write a point for the comma, ' if comma else ''}correct it, or use {{kind}}."
         problem = f"the label {str(cell)[:60]!r} is not a number, which regression needs; {way}"
         raise bad_row(path, line, problem, kind="classification") from None
     if not abs(score) <= float(np.finfo(np.float32).max):
         fail(path, line, f"the label {str(cell)[:60]!r} is not a finite number; correct it.")
     return score
-
-
-def _decimal_comma(cell):
-    """What to say of a number as many languages write it."""
-    return "write a point for the comma, " if isinstance(cell, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else ""
 
 
 def doubts(names, *, kind, separator="|"):
@@ -305,9 +276,6 @@ def doubts(names, *, kind, separator="|"):
     return None
 
 
-_MOST_SHOWN = 1000  # characters of a list in a message
-
-
 def check_label_names(what, names, whose, known, fix):
     """Raise InputError unless two heads, or a head and what it is to learn or to be compared with, mean the same by
     each output.
@@ -334,4 +302,4 @@ def is_default(names):
 def _in_words(names):
     if is_default(names):
         return f"{len(names)} output{'s' * (len(names) != 1)} without names"
-    return f"the labels {shown(names, _MOST_SHOWN)}"
+    return f"the labels {shown(names, 1000)}"

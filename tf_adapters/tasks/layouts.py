@@ -7,6 +7,7 @@ that what is wrong with it is said once, in the `Layout` of its task.
 import codecs
 import csv
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.paths import parse_json
+from tf_adapters.paths import parse_json, reading
 from tf_adapters.tasks.files import FIELD_LIMIT
 from tf_adapters.tasks.rows import Rows
 
@@ -90,65 +91,43 @@ def read_records(path, layout, *, skipped=None):
 
 
 def collect(records, number_of=None, *, path, dtype=np.int32):
-    """Rows of records; the texts end up once, in tf string tensors.
+    """`Rows` of the `Record`s of the file `path`; the texts end up once, in tf string tensors.
 
     Args:
-        records: iterable of `Record`.
-        path: str, the file that they come from.
         number_of: function from a record to its label's number, or to None to leave the row
             out; without it all rows are taken, and have no labels.
         dtype: of the labels.
 
-    Returns: `Rows`.
-
     Raises: InputError, if no row is left.
     """
-    texts, pairs, numbers = _Texts(), _Texts(), []
-    for record in records:
-        if number_of is not None:
-            number = number_of(record)
-            if number is None:
-                continue
-            numbers.append(number)
-        texts.append(record.text)
-        if record.text_pair is not None:
-            pairs.append(record.text_pair)
-    if not texts.count:
+    texts, pairs, numbers = [], [], []
+
+    def kept():
+        for record in records:
+            if number_of is not None:
+                number = number_of(record)
+                if number is None:
+                    continue
+                numbers.append(number)
+            yield record
+
+    rows = kept()
+    while part := list(itertools.islice(rows, _CHUNK_ROWS)):
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            for column, cells in ((texts, [row.text for row in part]), (pairs, [row.text_pair for row in part])):
+                if None not in cells:
+                    # Half of a surrogate pair, which JSON can hold, is no text.
+                    column.append(tf.constant([cell.encode("utf-8", "replace") for cell in cells], tf.string))
+    if not texts:
         raise InputError(f"{path} holds no row that can be used: get the file as it was published.")
-    return Rows(
-        text=texts.whole(),
-        text_pair=pairs.whole() if pairs.count else None,
-        labels=None if number_of is None else np.array(numbers, dtype),
-    )
-
-
-class _Texts:
-    """A column of texts that grows, without a Python copy of the whole."""
-
-    def __init__(self):
-        self.parts, self.last, self.count = [], [], 0
-
-    def append(self, text):
-        # Half of a surrogate pair, which JSON can hold, is no text.
-        self.last.append(text.encode("utf-8", "replace"))
-        self.count += 1
-        if len(self.last) == _CHUNK_ROWS:
-            self._flush()
-
-    def _flush(self):
-        import tensorflow as tf
-
-        with tf.device("CPU:0"):
-            self.parts.append(tf.constant(self.last, tf.string))
-        self.last = []
-
-    def whole(self):
-        """The column, as `Rows` has it."""
-        import tensorflow as tf
-
-        self._flush()
-        with tf.device("CPU:0"):
-            return tf.concat(self.parts, 0)
+    with tf.device("CPU:0"):
+        return Rows(
+            text=tf.concat(texts, 0),
+            text_pair=tf.concat(pairs, 0) if pairs else None,
+            labels=None if number_of is None else np.array(numbers, dtype),
+        )
 
 
 def _wanted(layout):
@@ -161,39 +140,30 @@ def _columns(layout):
 
 def _lines(path, layout):
     """Yield decoded lines with their numbers, endings included."""
-    decode = {LATIN1: lambda raw: raw.decode("latin-1"), UTF8: lambda raw: raw.decode("utf-8")}.get(layout.encoding)
-    if decode is None:
-        decode = (lambda raw: raw.decode("utf-8")) if _is_utf8(path) else _repaired
-    try:
-        # Latin-1 gives a character for each byte. Some CSV files end their lines by a carriage return alone;
-        # elsewhere one may be text.
-        with open(path, encoding="latin-1", newline="" if layout.format == "csv" else "\n") as file:
-            for number, line in enumerate(file, 1):
-                raw = line.encode("latin-1")
-                if number == 1:
-                    raw = raw.removeprefix(codecs.BOM_UTF8)
-                try:
-                    yield number, decode(raw)
-                except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"{path}, line {number}: byte {raw[error.start]:#04x} is not {layout.encoding.upper()}; "
-                        "get the file as it was published."
-                    ) from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    encoding = UTF8 if layout.encoding == UTF8_OR_MAC and _is_utf8(path) else layout.encoding
+    # Latin-1 gives a character for each byte. Some CSV files end their lines by a carriage return alone; elsewhere one
+    # may be text.
+    with reading(path), open(path, encoding="latin-1", newline="" if layout.format == "csv" else "\n") as file:
+        for number, line in enumerate(file, 1):
+            raw = line.encode("latin-1")
+            if number == 1:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+            try:
+                yield number, _repaired(raw) if encoding == UTF8_OR_MAC else raw.decode(encoding)
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path}, line {number}: byte {raw[error.start]:#04x} is not {encoding.upper()}; "
+                    "get the file as it was published."
+                ) from None
 
 
 def _is_utf8(path):
-    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                decoder.decode(block)
-        decoder.decode(b"", final=True)
+        with reading(path), open(path, encoding="utf-8") as file:
+            while file.read(1 << 20):
+                pass
     except UnicodeDecodeError:
         return False
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
     return True
 
 
@@ -298,13 +268,12 @@ def _read_objects(path, layout):
 
 
 def _read_folders(path, layout):
-    decode = LATIN1 if layout.encoding == LATIN1 else UTF8
     for label in sorted(os.listdir(path)):
         folder = os.path.join(path, label)
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             file = os.path.join(folder, name)
             try:
-                with open(file, encoding=decode, newline="") as opened:
+                with open(file, encoding=layout.encoding, newline="") as opened:
                     yield Record(file, 1, opened.read(), label=label)
             except (OSError, UnicodeDecodeError) as error:
                 raise InputError(f"{file} cannot be read: {error}.") from error

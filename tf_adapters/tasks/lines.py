@@ -17,6 +17,7 @@ import zlib
 from typing import Optional
 
 from tf_adapters.errors import NAME, InputError
+from tf_adapters.ranges import check_choice
 
 HEADERS = ("first", "none")
 #: Names of delimiters that a shell would take for its own.
@@ -63,8 +64,7 @@ class Dialect:
     delimiter: Optional[str] = None
 
     def __post_init__(self):
-        if self.header not in HEADERS:
-            raise InputError(f"{{header}} is unknown: use one of {', '.join(HEADERS)}.", header=self.header)
+        check_choice("header", self.header, HEADERS)
         if self.encoding is not None and not _is_encoding(self.encoding):
             problem = f"{{encoding}} is no encoding that Python knows: use one such as {_SOME_ENCODINGS}."
             raise InputError(problem, encoding=self.encoding)

@@ -96,15 +96,12 @@ class Metric:
                 f"metric {self.name!r} got labels of shape {labels.shape} and logits of shape {logits.shape}: give at "
                 "least one row, and one label row for each row of logits."
             )
-        predictions = self._predictions(labels, np.where(np.isfinite(logits), logits, 0.0))
-        return _numbers(self.compute(labels, predictions), logits)
-
-    def _predictions(self, labels, logits):
-        if self.kinds == (_SCORES,):
-            return logits
+        predictions = np.where(np.isfinite(logits), logits, 0.0)
         if labels.ndim == 2:
-            return (logits > 0).astype(np.int32)  # a probability above 0.5
-        return logits.argmax(-1)
+            predictions = (predictions > 0).astype(np.int32)  # a probability above 0.5
+        elif self.kinds != (_SCORES,):
+            predictions = predictions.argmax(-1)
+        return _numbers(self.compute(labels, predictions), logits)
 
 
 def _accuracy(labels, predictions):
@@ -188,7 +185,7 @@ def probabilities(logits, *, kind):
 
 
 @dataclasses.dataclass(frozen=True)
-class WordMetric:
+class WordMetric(Metric):
     """A metric of words; call it with labels and logits.
 
     Attributes:
@@ -209,10 +206,6 @@ class WordMetric:
     Raises: InputError, if there are no words or labels, or their numbers differ.
     """
 
-    name: str
-    primary: str
-    kinds: Tuple[str, ...]
-    compute: Callable
     count: Callable
 
     def __call__(self, labels, outputs, label_names=()):
@@ -297,7 +290,6 @@ def word_f1(answer, reference):
     return 2 * common / (len(answer) + len(reference)) if common else 0.0
 
 
-@dataclasses.dataclass(frozen=True)
 class SpanMetric:
     """Exact match and F1 of answers as the SQuAD v1.1 evaluation computes them, each the greatest over a question's
     references.
@@ -324,9 +316,7 @@ class SpanMetric:
     Reference: Rajpurkar et al. 2016, section 6.1.
     """
 
-    name: str = "squad"
-    primary: str = "f1"
-    kinds: Tuple[str, ...] = ("question-answering",)
+    name, primary, kinds = "squad", "f1", ("question-answering",)
 
     def __call__(self, labels, answers):
         exact_match, f1 = self.each(labels, answers)
@@ -356,7 +346,6 @@ class SpanMetric:
 # Hidden tokens
 
 
-@dataclasses.dataclass(frozen=True)
 class Perplexity:
     """Perplexity of the hidden tokens, the exponential of their mean cross-entropy.
 
@@ -370,9 +359,7 @@ class Perplexity:
     Raises: InputError, if no token is hidden.
     """
 
-    name: str = "perplexity"
-    primary: str = "log_likelihood"
-    kinds: Tuple[str, ...] = ("masked-lm",)
+    name, primary, kinds = "perplexity", "log_likelihood", ("masked-lm",)
 
     def __call__(self, labels, outputs):
         loss, count, right = np.asarray(outputs, np.float64).sum(0)

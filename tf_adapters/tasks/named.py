@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import re
-from typing import Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -104,13 +104,16 @@ class NamedTask:
             read = self._read(*found[of], labels)
             labels = read.labels
             if set(parts) & set(splits):
-                rows |= {split: part for split, part in read.cut(parts).items() if split in splits}
+                if len(parts) == 1:
+                    rows[of] = read.rows
+                else:
+                    chosen = read.split(parts).items()
+                    rows |= {split: read.rows.take(index) for split, index in chosen if split in splits}
                 said.append(read.summary)
             how = read.how if len(parts) > 1 else how
         looked_for = {}
         for files in self.places:
-            for of, path in files.of.items():
-                looked_for.setdefault(of, path)
+            looked_for |= {of: path for of, path in files.of.items() if of not in looked_for}
         for of, path in looked_for.items():
             if of not in found and set(of.split()) & set(splits):
                 said.append(f"No {_shown(path)} was found for {of.replace(' ', ' and ')}.")
@@ -121,6 +124,9 @@ class NamedTask:
             rows=rows,
             source=" ".join(filter(None, [*said, _HOW[how], self.note, f"Origin: {self.origin}"])),
         )
+
+    def check(self, data_dir):
+        """Raise InputError if a package is missing that the task needs, which is known without reading rows."""
 
     def find(self, data_dir):
         """Dict from the splits of each file that is there to its paths, a tuple of str, and its `Layout`."""
@@ -147,9 +153,13 @@ class NamedTask:
         )
 
     def _read(self, paths, layout, labels):
+        """The rows of a file, or of several that make one, a `_Read`; `labels` as the task's attribute."""
+        name = os.path.basename(paths[0])
         if layout.format == "squad":
             rows, titles = read_squad(paths[0], Reading(self.kind), labelled=True)
-            return _Articles(rows, titles, paths)
+            return _Read(
+                rows, (), f"{name}: {len(rows):,} questions.", "articles", lambda parts: _articles(titles, parts)
+            )
         if layout.format in ("conllu", "columns"):
             rows = WORDS.read(paths[0], labels=labels, format=layout.format)[0]
             if set(rows.words.flat_values.numpy()) == {b"_"}:
@@ -157,132 +167,95 @@ class NamedTask:
                     f"{paths[0]}: every word is '_', because {self.name} is published without its text: put the text "
                     "in as its README says."
                 )
-            return _Words(rows, labels, paths)
-        return _Texts(self, paths, layout, labels)
+            return _Read(rows, labels, f"{name}: {len(rows):,} sentences.")
+        return self._read_texts(paths, layout, labels)
+
+    def _read_texts(self, paths, layout, labels):
+        """Texts with a label or a score each, numbered; the summary counts what was left out."""
+        index = {name: number for number, name in enumerate(labels or ())}
+        left_out, keys, malformed = collections.Counter(), [], []
+
+        def number_of(record):
+            """The number of a record's label, or its score; None for a record that is left out."""
+            cell = record.label.strip()
+            reason = self.dropped.get(cell)
+            if reason is None and record.text_pair is None and (not record.text or record.text.isspace()):
+                reason = "without a text"
+            if reason is not None:
+                left_out[reason] += 1
+                return None
+            if not cell:
+                record.fail("the label is empty; get the file as it was published.")
+            keys.append(_key(record.text))
+            if self.kind == "regression":
+                try:
+                    return float(cell)
+                except ValueError:
+                    record.fail(f"the score {cell!r} of {self.name} is no number.")
+            name = self.spellings.get(cell, cell)
+            number = index.setdefault(name, len(index)) if labels is None else index.get(name)
+            if number is None:
+                known = ", ".join(map(repr, index))
+                record.fail(f"the label {cell!r} is not among those of task {self.name!r} ({known}).")
+            return number
+
+        def split(parts):
+            if len(keys) < FEWEST_ROWS:
+                raise InputError(
+                    f"{paths[0]} has {len(keys)} usable rows, and at least {FEWEST_ROWS} are needed to split them: "
+                    "get the file as it was published."
+                )
+            return split_by_key(np.array(keys, np.uint64))
+
+        rows = collect(
+            (record for path in paths for record in read_records(path, layout, skipped=malformed)),
+            None if layout.label is None else number_of,
+            path=paths[0],
+            dtype=np.float32 if self.kind == "regression" else np.int32,
+        )
+        if labels is None:
+            labels, _ = in_order(index)
+            numbers = np.array([labels.index(name) for name in index], np.int32)
+            rows = dataclasses.replace(rows, labels=numbers[rows.labels])
+        left_out["malformed"] = len(malformed)
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
+        summary = f"{' and '.join(map(os.path.basename, paths))}: {len(rows):,} rows"
+        summary += f" (left out: {reasons})." if reasons else "."
+        return _Read(dataclasses.replace(rows, value_range=self.value_range), tuple(labels), summary, "words", split)
+
+
+class _Read(NamedTuple):
+    """What was read of a file: its rows, label names, a sentence with its name and how many rows, and, of files that
+    can be cut into several splits, by what of `_HOW`, and a function of these that returns each one's indices."""
+
+    rows: Any
+    labels: Tuple[str, ...]
+    summary: str
+    how: Optional[str] = None
+    split: Optional[Callable] = None
 
 
 def _shown(path):
     return path if isinstance(path, str) else " with ".join(path)
 
 
-class _Words:
-    """Sentences of words that were read; like those below it has `labels`, a `summary`, and is `cut` into splits."""
+def _articles(titles, splits):
+    """Indices of the rows of each split, by the titles of their articles: the last tenth of these by a hash is the last
+    split, and so on."""
 
-    def __init__(self, rows, labels, paths):
-        self.rows, self.labels = rows, labels
-        self.summary = f"{os.path.basename(paths[0])}: {len(rows):,} sentences."
+    def order(title):
+        return hashlib.sha256(f"{_SEED_OF_ARTICLES} {title}".encode()).hexdigest()
 
-    def cut(self, splits):
-        return {splits[0]: self.rows}
-
-
-class _Articles:
-    """Questions on articles."""
-
-    how, labels = "articles", ()
-
-    def __init__(self, rows, titles, paths):
-        self.rows, self.titles = rows, titles
-        self.summary = f"{os.path.basename(paths[0])}: {len(rows):,} questions."
-
-    def cut(self, splits):
-        """The last tenth of the articles by a hash of their titles is the last split, and so on."""
-
-        def order(title):
-            return hashlib.sha256(f"{_SEED_OF_ARTICLES} {title}".encode()).hexdigest()
-
-        ordered = sorted(set(self.titles), key=order)
-        tenth = round(len(ordered) / 10)
-        part_of = {title: 0 for title in ordered}
-        for part in range(1, len(splits)):
-            end = len(ordered) - (len(splits) - 1 - part) * tenth
-            part_of.update({title: part for title in ordered[end - tenth : end]})
-        parts = np.array([part_of[title] for title in self.titles])
-        return {split: self.rows.take(np.flatnonzero(parts == part)) for part, split in enumerate(splits)}
-
-
-class _Texts:
-    """Texts with a label or a score each, numbered, and counts of what was left out."""
-
-    how = "words"
-
-    def __init__(self, task, paths, layout, labels):
-        self.task, self.paths, self.found = task, paths, labels is None
-        self.index = {name: number for number, name in enumerate(labels or ())}
-        self.left_out, self.keys = collections.Counter(), []
-        malformed = []
-        records = (record for path in paths for record in read_records(path, layout, skipped=malformed))
-        self.rows = dataclasses.replace(
-            collect(
-                records,
-                None if layout.label is None else self._number,
-                path=paths[0],
-                dtype=np.float32 if task.kind == "regression" else np.int32,
-            ),
-            value_range=task.value_range,
-        )
-        if malformed:
-            self.left_out["malformed"] = len(malformed)
-        self.labels = tuple(self._sorted() if self.found else self.index)
-
-    @property
-    def summary(self):
-        """A sentence with the file's name and its rows, those left out included."""
-        left_out = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
-        names = " and ".join(map(os.path.basename, self.paths))
-        return f"{names}: {len(self.rows):,} rows" + (f" (left out: {left_out})." if left_out else ".")
-
-    def cut(self, splits):
-        if len(splits) == 1:
-            return {splits[0]: self.rows}
-        if len(self.rows) < FEWEST_ROWS:
-            raise InputError(
-                f"{self.paths[0]} has {len(self.rows)} usable rows, and at least {FEWEST_ROWS} are needed to split "
-                "them: get the file as it was published."
-            )
-        return {split: self.rows.take(part) for split, part in split_by_key(np.array(self.keys, np.uint64)).items()}
-
-    def _number(self, record):
-        """The number of a record's label, or its score; None for a record that is left out."""
-        cell = record.label.strip()
-        reason = self.task.dropped.get(cell)
-        if reason is None and record.text_pair is None and (not record.text or record.text.isspace()):
-            reason = "without a text"
-        if reason is not None:
-            self.left_out[reason] += 1
-            return None
-        if not cell:
-            record.fail("the label is empty; get the file as it was published.")
-        self.keys.append(_key(record.text))
-        if self.task.kind == "regression":
-            try:
-                return float(cell)
-            except ValueError:
-                record.fail(f"the score {cell!r} of {self.task.name} is no number.")
-        name = self.task.spellings.get(cell, cell)
-        number = self.index.setdefault(name, len(self.index)) if self.found else self.index.get(name)
-        if number is None:
-            known = ", ".join(map(repr, self.index))
-            record.fail(f"the label {cell!r} is not among those of task {self.task.name!r} ({known}).")
-        return number
-
-    def _sorted(self):
-        """The label names that were found in index order, in which the rows get their numbers."""
-        ordered, _ = in_order(self.index)
-        position = {name: number for number, name in enumerate(ordered)}
-        renumber = np.array([position[name] for name in self.index], np.int32)
-        self.rows = dataclasses.replace(self.rows, labels=renumber[self.rows.labels])
-        return ordered
+    ordered = sorted(set(titles), key=order)
+    tenth = round(len(ordered) / 10)
+    cuts = [len(ordered) - number * tenth for number in range(len(splits) - 1, 0, -1)]
+    parts = [set(part) for part in np.split(np.array(ordered, object), cuts)]
+    return {split: np.flatnonzero([title in part for title in titles]) for split, part in zip(splits, parts)}
 
 
 def split_by_key(keys):
-    """Indices of train, validation and test, 80/10/10, where equal keys are never parted.
-
-    Args:
-        keys: uint64 array, `(rows,)`.
-
-    Returns: dict from split to ascending int array.
-    """
+    """Ascending indices of train, validation and test, a dict, 80/10/10, where equal `keys`, a uint64 array `(rows,)`,
+    are never parted."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     cuts = [np.searchsorted(ordered, ordered[int(len(keys) * share) - 1], side="right") for share in (0.8, 0.9)]

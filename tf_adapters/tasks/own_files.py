@@ -1,20 +1,82 @@
-"""A task from the user's own files, or from texts alone, for pretraining."""
+"""A task from the user's own files, or from texts alone, for pretraining; and the readers of all kinds of tasks. A new
+kind has a file here that reads it, and a line in `READERS`; that of texts with a label, several labels or a number each
+is here."""
 
+import functools
 import os
-from typing import TYPE_CHECKING, Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import numpy as np
 
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
-from tf_adapters.tasks.files import FORMATS, read_rows
-from tf_adapters.tasks.readers import get_reader, metric_of
-from tf_adapters.tasks.rows import Reading, Rows, Task
+from tf_adapters.tasks.choices import CHOICES
+from tf_adapters.tasks.files import FORMATS, BadRows, Chunk, read_chunks, read_rows
+from tf_adapters.tasks.labels import encode_labels, find_labels, index_of, label_numbers
+from tf_adapters.tasks.metrics import check_metric
+from tf_adapters.tasks.rows import Reader, Reading, Rows, Task, check_texts
+from tf_adapters.tasks.spans import QUESTIONS
 from tf_adapters.tasks.splitting import SHARE, set_aside
+from tf_adapters.tasks.words import WORDS
 
-if TYPE_CHECKING:
-    from tf_adapters.tasks.files import BadRows
+
+def read_sentences(path, reading, labels=None):
+    """`Reader.whole` of a table, as `Rows`."""
+    if not reading.label_separator:
+        raise InputError(f"label_separator is {reading.label_separator!r} and must have at least one character.")
+    how = {"kind": reading.kind, "path": path, "separator": reading.label_separator}
+    check = functools.partial(label_numbers, index=None if labels is None else index_of(labels), **how)
+    table = read_rows(path, check_label=None if reading.bad_rows is None else check, **reading.table(label="label"))
+    cells, lines = table.labels, table.lines
+    if labels is None:
+        labels = find_labels(cells, lines=lines, **how)
+    numbers = encode_labels(cells, labels=labels, lines=lines, **how)
+    return Rows(text=table.text, text_pair=table.text_pair, labels=numbers), labels
+
+
+def read_sentence_chunks(path, reading, chunk_rows, keep_all_columns):
+    """`Reader.parts` of a table, as `files.Chunk`s."""
+    return read_chunks(path, chunk_rows=chunk_rows, keep_all_columns=keep_all_columns, **reading.table())
+
+
+def sentences_of_texts(texts, text_pairs):
+    """`Rows` of lists of str."""
+    check_texts(texts)
+    check_texts(text_pairs)
+    return Chunk(texts, text_pairs, None, []).rows()
+
+
+_SENTENCES = tuple(
+    Reader(
+        kind, "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts, metric, named=named
+    )
+    for kind, metric, named in (
+        ("classification", "accuracy", True),
+        ("regression", "pearson-spearman", False),
+        ("multi-label", "multi-label", True),
+    )
+)
+READERS = {reader.kind: reader for reader in (*_SENTENCES, WORDS, QUESTIONS, CHOICES)}
+
+
+def get_reader(kind):
+    """The `Reader` of a kind of task; raises InputError with the known ones otherwise."""
+    if kind not in READERS:
+        raise InputError(f"kind is {kind!r} and must be one of {', '.join(READERS)}.")
+    return READERS[kind]
+
+
+def metric_of(kind, metric=None, labels=None):
+    """The metric that is asked for, or what is usual of a kind of task with these label names.
+
+    Raises:
+        InputError: it is for other kinds or labels.
+    """
+    reader = get_reader(kind)
+    metric = metric or (reader.metric(labels) if callable(reader.metric) else reader.metric)
+    check_metric(metric, kind=reader.scored_as or kind, labels=labels if reader.named else None)
+    return metric
 
 
 def task_from_files(
@@ -33,7 +95,7 @@ def task_from_files(
     encoding: Optional[str] = None,
     header: str = "first",
     delimiter: Optional[str] = None,
-    bad_rows: "Optional[BadRows]" = None,
+    bad_rows: Optional[BadRows] = None,
 ) -> Task:
     """A task from CSV, TSV or JSON lines files (see `tasks.files`), or from the files of other kinds of tasks.
 
@@ -157,30 +219,19 @@ def _extension(path):
 
 
 def rows_from_file(path, *, kind, labels, **reading):
-    """The labelled rows of one file, for labels that are already known (to evaluate).
+    """The labelled rows of one file, for `labels` that are known (to evaluate); empty where the kind has none.
 
-    Args:
-        labels: label names in index order; empty where the kind has none.
-        kind and others: as in `task_from_files`.
-
-    Returns: the kind's rows, such as `Rows`.
-
-    Raises: InputError, for anything unusable, a label that is not in `labels` included.
+    Args and Raises: as of `task_from_files`; and a label that is not in `labels`.
     """
     return get_reader(kind).read(to_path(path), labels=labels, **reading)[0]
 
 
 def unlabelled_chunks(path, *, kind, **reading):
-    """Yield a file's rows in chunks, to predict, never holding more than one.
+    """Yield a file's rows in chunks, to predict, never holding more than one; arguments and errors as of
+    `Reader.chunks`.
 
-    Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. The file's
-    first mistakes are found at the first `next`.
-
-    Args:
-        kind: as in `task_from_files`.
-        reading: as of `Reader.chunks`. Words, and SQuAD's JSON, whose rows have no columns, have no `records`.
-
-    Raises: InputError, naming file, line and fix, for anything unusable.
+    Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. Words, and SQuAD's JSON, whose rows
+    have no columns, have no `records`.
     """
     return get_reader(kind).chunks(path, **reading)
 

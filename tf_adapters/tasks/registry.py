@@ -8,16 +8,13 @@ from typing import Optional
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
-from tf_adapters.tasks import rotten_tomatoes
-from tf_adapters.tasks.catalogue import ADDITIONAL, ENTITIES, QUESTIONS, TAE, TREEBANKS, XNLI, treebank, wikiann
+from tf_adapters.tasks.catalogue import OTHERS, ROTTEN_TOMATOES, treebank, wikiann
 from tf_adapters.tasks.glue import GLUE
-from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.own_files import metric_of
 from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, read_splits
 
-_NAMED = (*GLUE, *ADDITIONAL, *TAE, *XNLI, *TREEBANKS, *ENTITIES, *QUESTIONS)
-TASKS = {"rotten-tomatoes": rotten_tomatoes.load, **{task.name: task.load for task in _NAMED}}
-ABOUT = {"rotten-tomatoes": rotten_tomatoes.ABOUT, **{task.name: task for task in _NAMED}}
+TASKS = {task.name: task for task in (ROTTEN_TOMATOES, *GLUE, *OTHERS)}
 # Tasks of which there are too many to list: what follows the prefix makes one.
 FAMILIES = {"ud/": treebank, "ner/wikiann-": wikiann}
 
@@ -71,30 +68,18 @@ def load_task(
 
 def check_task(name, *, data_dir=None):
     """Raise InputError if a package is missing that a task needs, which is known without reading rows or TensorFlow."""
-    if name == "rotten-tomatoes":
-        rotten_tomatoes.find_file()
-    if importlib.util.find_spec("tensorflow_datasets") is not None:
-        return
-    of_glue = next((task for task in GLUE if task.name == name), None)
-    if of_glue is not None and not of_glue.has_originals(data_dir):
-        import_tfds()
-    elif _loader(name) is None and (_is_listed(name) or _builder_or_none(name, data_dir) is None):
+    task = _named(name)
+    if task is not None:
+        task.check(data_dir)
+    elif importlib.util.find_spec("tensorflow_datasets") is None and (
+        _is_listed(name) or _builder_or_none(name, data_dir) is None
+    ):
         raise InputError(_unknown(name))
 
 
 def load_split(name, split, *, data_dir=None, **columns):
-    """One split of a task, without reading the others (to evaluate).
-
-    Args:
-        split: "train", "validation", "test", or another that TensorFlow Datasets
-            has ("validation_mismatched" of glue/mnli).
-        columns: `text_column`, `text_pair_column` and `label_column`, as in `load_task`.
-        Others: as in `load_task`.
-
-    Returns: `Splits`, whose `rows` are those of the split.
-
-    Raises: InputError, as `load_task`, and if there is no such split.
-    """
+    """One split of a task, such as "train" or "validation_mismatched" of glue/mnli, without reading the others (to
+    evaluate): `Splits`, whose `rows` are those of the split. Args and Raises: as of `load_task`."""
     splits = _load(name, (split,), data_dir=data_dir, **columns)
     if split not in splits.rows:
         raise InputError(
@@ -106,12 +91,12 @@ def load_split(name, split, *, data_dir=None, **columns):
 
 def _load(name, splits, *, data_dir, **columns):
     data_dir = data_dir and to_path(data_dir)
-    load = _loader(name)
-    if load is not None:
+    task = _named(name)
+    if task is not None:
         for argument, column in columns.items():
             if column is not None:
                 raise InputError(f"{argument} is {column!r}, but the columns of task {name!r} are fixed: leave it out.")
-        return load(splits, data_dir=data_dir)
+        return task.load(splits, data_dir=data_dir)
     # Another spelling of a listed data set would be read without its metric and columns.
     builder = None if _is_listed(name) else _builder_or_none(name, data_dir)
     if builder is None:
@@ -119,12 +104,12 @@ def _load(name, splits, *, data_dir, **columns):
     return read_splits(builder, splits, name=name, **columns)
 
 
-def _loader(name):
-    """The `load` of a task in `TASKS` or `FAMILIES`, or None."""
+def _named(name):
+    """The `NamedTask` in `TASKS` or of `FAMILIES`, or None."""
     if name in TASKS:
         return TASKS[name]
     prefix = next((prefix for prefix in FAMILIES if name.startswith(prefix)), None)
-    return None if prefix is None else FAMILIES[prefix](name.removeprefix(prefix)).load
+    return None if prefix is None else FAMILIES[prefix](name.removeprefix(prefix))
 
 
 def _is_listed(name):

@@ -12,8 +12,35 @@ from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.lines import Dialect
 
 
+class HeldRows:
+    """What the rows of all kinds of tasks have in common; `by_row` are the names of the fields with an entry a row."""
+
+    by_row = ()
+
+    def take(self, chosen):
+        """The rows at the indices `chosen` (int array), in that order."""
+        chosen = np.asarray(chosen, np.int64)
+        return dataclasses.replace(self, **{name: _entries(getattr(self, name), chosen) for name in self.by_row})
+
+    def rows(self):
+        """These rows: chunks of files of every kind have this method."""
+        return self
+
+
+def _entries(values, chosen):
+    if values is None:
+        return None
+    if isinstance(values, np.ndarray):
+        return values[chosen]
+    if hasattr(values, "take"):
+        return values.take(chosen)
+    import tensorflow as tf
+
+    return tf.gather(values, chosen)
+
+
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class Rows(HeldRows):
     """The examples of one split, held once.
 
     Attributes:
@@ -33,21 +60,10 @@ class Rows:
     value_range: Optional[Tuple[float, float]] = None
     label_names: Tuple[str, ...] = ()
 
+    by_row = ("text", "text_pair", "labels")
+
     def __len__(self):
         return int(self.text.shape[0])
-
-    @property
-    def kinds(self):
-        """The kinds of task whose labels these can be."""
-        if self.labels.ndim == 2:
-            return ("multi-label",)
-        return ("regression",) if self.labels.dtype.kind == "f" else ("classification", "regression")
-
-    def take(self, chosen):
-        """The rows at the indices `chosen` (int array), in that order."""
-        chosen = np.asarray(chosen, np.int64)
-        labels = None if self.labels is None else self.labels[chosen]
-        return Rows(*self.texts(chosen), labels=labels, value_range=self.value_range, label_names=self.label_names)
 
     def plain(self):
         """The texts without labels, as `Rows`."""
@@ -63,10 +79,10 @@ class Rows:
 
         return tf.gather(self.text, index), None if self.text_pair is None else tf.gather(self.text_pair, index)
 
-    def slices(self, size=8192):
-        """Consecutive index arrays of at most `size` rows that cover all rows."""
-        for start in range(0, len(self), size):
-            yield np.arange(start, min(start + size, len(self)))
+    def slices(self):
+        """Consecutive index arrays of at most 8192 rows that cover all rows."""
+        for start in range(0, len(self), 8192):
+            yield np.arange(start, min(start + 8192, len(self)))
 
     def digest(self):
         """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes."""

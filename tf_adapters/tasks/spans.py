@@ -24,9 +24,9 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import parse_json
-from tf_adapters.tasks.files import Carried, check_usable, file_format, read_chunks, text_problem
+from tf_adapters.tasks.files import Carried, file_format, nothing_left, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
-from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class References:
 
 
 @dataclasses.dataclass(frozen=True)
-class SpanRows:
+class SpanRows(HeldRows):
     """The questions of one split; a context that many share is held once.
 
     Attributes:
@@ -80,7 +80,7 @@ class SpanRows:
     context_of: np.ndarray
     labels: Optional[References] = None
 
-    kinds = ("question-answering",)
+    by_row = ("ids", "questions", "context_of", "labels")
 
     def __len__(self):
         return len(self.questions)
@@ -89,26 +89,12 @@ class SpanRows:
         """The context of one question, a str."""
         return self.contexts[self.context_of[row]]
 
-    def take(self, chosen):
-        """The rows at the indices `chosen` (int array), in that order."""
-        return dataclasses.replace(
-            self,
-            ids=self.ids[chosen],
-            questions=self.questions[chosen],
-            context_of=self.context_of[chosen],
-            labels=None if self.labels is None else self.labels.take(chosen),
-        )
-
     def plain(self):
         """Each context that is used, and each question, as a text without labels, `Rows`."""
         import tensorflow as tf
 
         with tf.device("CPU:0"):
             return Rows(tf.constant([*self.contexts[np.unique(self.context_of)].tolist(), *self.questions.tolist()]))
-
-    def rows(self):
-        """These rows: chunks of files of every kind have this method."""
-        return self
 
     def used_contexts(self):
         """The contexts that the rows have, and which of them each row has: object array, int array."""
@@ -320,8 +306,7 @@ def _add_chunk(builder, chunk, path, bad_rows):
 
 def _checked_rows(builder, path, bad_rows):
     if not len(builder):
-        check_usable(path, bad_rows, "question")
-        raise InputError(f"{shown_name(path)} has no usable question: give a file with at least one.")
+        raise nothing_left(path, bad_rows, "question", "has no usable question: give a file with at least one.")
     return builder.rows()
 
 

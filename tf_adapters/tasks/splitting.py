@@ -7,6 +7,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import in_range
+from tf_adapters.tasks.files import Carried
 
 # Of all rows, for each of validation and test.
 SHARE = 0.1
@@ -153,32 +154,16 @@ def shard_chunks(read, index, count):
         shard = f"{index}/{count}"
         raise InputError(f"{{shard}}: the input has {total} rows, so there are at most {total} parts.", shard=shard)
     first, end = total * (index - 1) // count, total * index // count
-    return _between(read(), first, end)
 
+    def chunks():
+        start = 0
+        for chunk in read():
+            low, high = max(first - start, 0), min(end - start, len(chunk))
+            start += len(chunk)
+            if low < high:
+                records = getattr(chunk, "records", None)
+                yield Carried(chunk.rows().take(np.arange(low, high)), records and records[low:high])
+            if start >= end:
+                return
 
-def _between(chunks, first, end):
-    start = 0
-    for chunk in chunks:
-        low, high = max(first - start, 0), min(end - start, len(chunk))
-        start += len(chunk)
-        if low < high:
-            yield _Part(chunk, low, high)
-        if start >= end:
-            return
-
-
-class _Part:
-    def __init__(self, chunk, low, high):
-        self.chunk, self.low, self.high = chunk, low, high
-
-    @property
-    def records(self):
-        """The rows' whole records, or None where the chunk has none."""
-        records = getattr(self.chunk, "records", None)
-        return None if records is None else records[self.low : self.high]
-
-    def __len__(self):
-        return self.high - self.low
-
-    def rows(self):
-        return self.chunk.rows().take(np.arange(self.low, self.high))
+    return chunks()

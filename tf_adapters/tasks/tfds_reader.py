@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.readers import metric_of
+from tf_adapters.tasks.own_files import metric_of
 from tf_adapters.tasks.rows import Rows, Splits
 
 VALIDATION_NAMES = ("validation", "dev", "valid", "val")
@@ -59,18 +59,7 @@ def find_builder(name, *, data_dir=None):
 
 
 def read_splits(
-    builder,
-    splits,
-    *,
-    name,
-    text_column=None,
-    text_pair_column=None,
-    label_column=None,
-    kind=None,
-    metric=None,
-    renamed=None,
-    unlabelled=(),
-    note="",
+    builder, splits, *, name, text_column=None, text_pair_column=None, label_column=None, renamed=None, unlabelled=()
 ):
     """Read splits of a builder, downloading and preparing it if it is not there.
 
@@ -87,20 +76,18 @@ def read_splits(
         splits: names of splits; one that does not exist is left out.
         name: the task's name, for messages.
         text_column, text_pair_column, label_column: str, features to use instead of those found.
-        kind, metric: those of the task; by default from the label's type.
         renamed: dict from a split's name here to its name there (MNLI).
         unlabelled: splits whose labels are placeholders (GLUE's test).
-        note: sentence to add to the source.
 
     Returns: `Splits`.
 
     Raises: InputError, if a column does not serve, or the data cannot be had.
     """
-    _prepare(builder, name)
+    prepare(builder, name)
     features = builder.info.features
     text_column, text_pair_column = _text_columns(features, builder, text_column, text_pair_column, name)
     label_column = _label_column(features, builder, label_column, name)
-    kind, labels = _kind_and_labels(features[label_column], kind, label_column, name)
+    kind, labels = _kind_and_labels(features[label_column], label_column, name)
     columns = [column for column in (text_column, text_pair_column, label_column) if column]
     available = list(builder.info.splits)
     rows, held_out = {}, False
@@ -128,11 +115,10 @@ def read_splits(
     return Splits(
         kind=kind,
         labels=labels,
-        metric=metric or metric_of(kind),
+        metric=metric_of(kind),
         rows=rows,
         source=f"{builder.info.full_name} of TensorFlow Datasets, columns {read}."
-        + (" About a tenth of train is held out as validation by a fixed hash." if held_out else "")
-        + (f" {note}" if note else ""),
+        + (" About a tenth of train is held out as validation by a fixed hash." if held_out else ""),
     )
 
 
@@ -141,7 +127,8 @@ def _first_line(error):
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
-def _prepare(builder, name):
+def prepare(builder, name):
+    """Download and prepare a builder that is not; raises InputError if that fails."""
     if builder.is_prepared():
         return
     try:
@@ -151,10 +138,6 @@ def _prepare(builder, name):
             f"Task {name!r} is not prepared in {str(builder.data_dir)!r} and could not be downloaded "
             f"({_first_line(error)}): connect to the network, or give the data_dir that holds it."
         ) from error
-
-
-def _is_text(feature):
-    return feature.shape == () and feature.np_dtype in (object, str, np.str_, np.bytes_)
 
 
 def _checked(column, features, argument, name):
@@ -167,10 +150,12 @@ def _checked(column, features, argument, name):
 
 
 def _text_columns(features, builder, text_column, text_pair_column, name):
-    texts = sorted(
-        (column for column, feature in features.items() if _is_text(feature)),
-        key=lambda column: (column not in FIRST_TEXTS, column),
-    )
+    texts = [
+        column
+        for column, feature in features.items()
+        if feature.shape == () and feature.np_dtype in (object, str, np.str_, np.bytes_)
+    ]
+    texts.sort(key=lambda column: (column not in FIRST_TEXTS, column))
     for argument, column in (("text_column", text_column), ("text_pair_column", text_pair_column)):
         if column is not None and _checked(column, features, argument, name) not in texts:
             raise InputError(f"{argument} is {column!r}, which is not text: the text columns of {name} are {texts}.")
@@ -208,12 +193,12 @@ def _label_column(features, builder, label_column, name):
     )
 
 
-def _kind_and_labels(feature, kind, column, name):
+def _kind_and_labels(feature, column, name):
     import tensorflow_datasets as tfds
 
-    if isinstance(feature, tfds.features.ClassLabel) and kind in (None, "classification"):
+    if isinstance(feature, tfds.features.ClassLabel):
         return "classification", tuple(feature.names)
-    if feature.shape == () and feature.np_dtype in (np.float32, np.float64) and kind in (None, "regression"):
+    if feature.shape == () and feature.np_dtype in (np.float32, np.float64):
         return "regression", ()
     raise InputError(
         f"label_column {column!r} of {name} is {feature!r}: only a class label or one floating-point number "

@@ -25,11 +25,11 @@ from typing import List, Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import check_usable
+from tf_adapters.tasks.files import nothing_left
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.metrics import default_word_metric
-from tf_adapters.tasks.rows import Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -40,7 +40,7 @@ _LANGUAGE = re.compile(r"(?:simple|[a-z]{2,3}(?:-[a-z]+)*):(?=.)")
 
 
 @dataclasses.dataclass(frozen=True)
-class WordRows:
+class WordRows(HeldRows):
     """The sentences of one split, held once.
 
     Attributes:
@@ -53,17 +53,10 @@ class WordRows:
     labels: Optional["tf.RaggedTensor"] = None  # noqa: F821
     label_names: Tuple[str, ...] = ()
 
-    kinds = ("token-classification",)
+    by_row = ("words", "labels")
 
     def __len__(self):
         return int(self.words.nrows())
-
-    def take(self, chosen):
-        """The rows at the indices `chosen` (int array), in that order."""
-        import tensorflow as tf
-
-        labels = None if self.labels is None else tf.gather(self.labels, chosen)
-        return dataclasses.replace(self, words=tf.gather(self.words, chosen), labels=labels)
 
     def plain(self):
         """The sentences as texts without labels, `Rows`: their words with spaces between them."""
@@ -194,8 +187,7 @@ def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
         found = True
         yield chunk
     if not found:
-        check_usable(path, bad_rows, "sentence")
-        raise InputError(f"{shown_name(path)} has no words: give a file with at least one sentence.")
+        raise nothing_left(path, bad_rows, "sentence", "has no words: give a file with at least one sentence.")
 
 
 def _numbers(path, labels, numbers, growing):
@@ -228,7 +220,8 @@ def _read_txt(path, encoding, *, word, label, labelled):
 def _read_conllu(path, encoding, *, word, label, labelled):
     word = _conllu_column("text_column", word or "FORM")
     label = _conllu_column("label_column", label or "UPOS") if labelled else None
-    return _blocks(path, encoding, skipped="#"), functools.partial(_conllu_sentence, path=path, word=word, label=label)
+    parse = functools.partial(_sentence, path=path, row=_conllu_row, word=word, label=label)
+    return _blocks(path, encoding, skipped="#"), parse
 
 
 def _conllu_column(argument, name):
@@ -237,34 +230,24 @@ def _conllu_column(argument, name):
     return CONLLU_COLUMNS.index(str(name).upper())
 
 
-def _conllu_sentence(block, *, path, word, label):
-    words, labels = [], []
-    for line, text, problem in block:
-        if problem:
-            raise problem
-        cells = text.split("\t")
-        if len(cells) != len(CONLLU_COLUMNS):
-            fail(path, line, f"has {len(cells)} columns where CoNLL-U has ten; separate them by tabs.")
-        identity = cells[0]
-        if not identity.isdecimal():
-            if re.fullmatch(r"\d+[-.]\d+", identity):
-                continue
-            fail(path, line, f"the ID is {identity!r}; give a number, a range (1-2), or an empty node (1.1).")
-        if int(identity) != len(words) + 1:
-            fail(
-                path,
-                line,
-                f"the ID is {identity} where {len(words) + 1} follows; number a sentence's words from 1, and put an "
-                "empty line after each sentence.",
-            )
-        words.append(_filled(cells[word], CONLLU_COLUMNS[word], path, line))
-        if label is not None:
-            if cells[label] == "_":
-                fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
-            labels.append((line, label_name(_filled(cells[label], CONLLU_COLUMNS[label], path, line))))
-    if not words:
-        fail(path, block[0][0], "the sentence that begins here has no word; add one, or remove it.")
-    return words, labels
+def _conllu_row(line, text, number, *, path, word, label):
+    """Of a row its cells that are wanted and what they are called; None for one that is no word."""
+    cells = text.split("\t")
+    if len(cells) != len(CONLLU_COLUMNS):
+        fail(path, line, f"has {len(cells)} columns where CoNLL-U has ten; separate them by tabs.")
+    identity = cells[0]
+    if not identity.isdecimal():
+        if re.fullmatch(r"\d+[-.]\d+", identity):
+            return None
+        fail(path, line, f"the ID is {identity!r}; give a number, a range (1-2), or an empty node (1.1).")
+    if int(identity) != number:
+        problem = (
+            f"the ID is {identity} where {number} follows; number a sentence's words from 1, and put an empty line"
+        )
+        fail(path, line, f"{problem} after each sentence.")
+    if label is not None and cells[label] == "_":
+        fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
+    return [(cells[column], CONLLU_COLUMNS[column]) for column in (word, label) if column is not None]
 
 
 def _read_columns(path, encoding, *, word, label, labelled):
@@ -289,8 +272,8 @@ def _read_columns(path, encoding, *, word, label, labelled):
     for column in (word, label or 0):
         if column >= width:
             fail(path, line, f"has {width} columns, and column {column + 1} was asked for.")
-    about = {"path": path, "word": word, "label": label if labelled else None, "width": width}
-    parse = functools.partial(_columns_sentence, prefix=_language(ahead, word), **about)
+    about = {"word": word, "label": label if labelled else None, "width": width, "prefix": _language(ahead, word)}
+    parse = functools.partial(_sentence, path=path, row=_columns_row, **about)
     return itertools.chain(ahead, blocks), parse
 
 
@@ -312,33 +295,36 @@ def _language(blocks, column):
     return prefixes.pop() if len(rows) > 1 and len(prefixes) == 1 else None
 
 
-def _columns_sentence(block, *, path, word, label, width, prefix):
+def _columns_row(line, text, number, *, path, word, label, width, prefix):
+    """As of `_conllu_row`."""
+    cells = _cells(text)
+    if len(cells) != width:
+        fail(path, line, f"has {len(cells)} columns where the first row has {width}; correct it.")
+    token = cells[word]
+    if prefix is not None and not token.startswith(prefix):
+        fail(path, line, f"{token[:40]!r} does not begin with {prefix!r} as the words before it do; correct it.")
+    named = [(token.removeprefix(prefix or ""), "the word")]
+    return named if label is None else [*named, (cells[label], "the label")]
+
+
+def _sentence(block, *, path, row, **about):
     words, labels = [], []
     for line, text, problem in block:
         if problem:
             raise problem
-        cells = _cells(text)
-        if len(cells) != width:
-            fail(path, line, f"has {len(cells)} columns where the first row has {width}; correct it.")
-        token = cells[word]
-        if prefix is not None:
-            if not token.startswith(prefix):
-                problem = f"{token[:40]!r} does not begin with {prefix!r} as the words before it do; correct it."
-                fail(path, line, problem)
-            token = token.removeprefix(prefix)
-        words.append(_filled(token, "the word", path, line))
-        if label is not None:
-            labels.append((line, label_name(_filled(cells[label], "the label", path, line))))
+        cells = row(line, text, len(words) + 1, path=path, **about)
+        for cell, what in cells or ():
+            if not cell or cell.isspace():
+                fail(path, line, f"{what} is empty; fill it in, or remove the row.")
+        if cells:
+            words.append(cells[0][0])
+            labels += [(line, label_name(label)) for label, _ in cells[1:]]
+    if not words:
+        fail(path, block[0][0], "the sentence that begins here has no word; add one, or remove it.")
     return words, labels
 
 
 _READERS = {"conllu": _read_conllu, "columns": _read_columns, "txt": _read_txt}
-
-
-def _filled(cell, what, path, line):
-    if not cell or cell.isspace():
-        fail(path, line, f"{what} is empty; fill it in, or remove the row.")
-    return cell
 
 
 def _blocks(path, encoding, *, skipped):

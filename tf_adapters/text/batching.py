@@ -177,7 +177,11 @@ def training_batches(
     dataset = tf.data.Dataset.range(first_epoch, epochs).flat_map(windows_of_epoch)
     dataset = dataset.flat_map(batches_of_window).skip(skipped)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(total - int(start_step)))
-    return _untuned(dataset.prefetch(_BATCHES_AHEAD))
+    # The thread that tunes a dataset may sleep on for up to a minute after the last batch, while the end of training
+    # waits for it.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
 
 
 def part_of(inputs, targets, number, parts, weigh):
@@ -209,14 +213,6 @@ def in_parts(batches, parts, weigh):
 
     numbers = tf.data.Dataset.range(parts)
     return batches.flat_map(lambda inputs, targets: numbers.map(lambda number: weighted(inputs, targets, number)))
-
-
-def _untuned(dataset):
-    """A dataset without the thread that tunes it, which may sleep on for up to a minute after the last batch, while the
-    end of training waits for it."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
 
 
 def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
@@ -258,19 +254,19 @@ def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=
     """
     check_positive(batch_size, "batch_size")
     lengths = _checked_lengths(lengths, tokenizer)
-    return _sorted_batches(encoded, batch_size, tokenizer, lengths, multiple_of, fill)
 
+    def batches():
+        order = np.argsort(encoded["input_ids"].row_lengths().numpy(), kind="stable")
+        for start in range(0, len(order), batch_size):
+            positions = order[start : start + batch_size]
+            batch = {name: tf.gather(ragged, positions) for name, ragged in encoded.items()}
+            missing = batch_size - len(positions)
+            if fill and missing:
+                empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), tf.zeros([missing], tf.int64))
+                batch = {name: tf.concat([ragged, empty], axis=0) for name, ragged in batch.items()}
+            yield positions, pad_to(batch, tokenizer, lengths, multiple_of)
 
-def _sorted_batches(encoded, batch_size, tokenizer, lengths, multiple_of, fill):
-    order = np.argsort(encoded["input_ids"].row_lengths().numpy(), kind="stable")
-    for start in range(0, len(order), batch_size):
-        positions = order[start : start + batch_size]
-        batch = {name: tf.gather(ragged, positions) for name, ragged in encoded.items()}
-        missing = batch_size - len(positions)
-        if fill and missing:
-            empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), tf.zeros([missing], tf.int64))
-            batch = {name: tf.concat([ragged, empty], axis=0) for name, ragged in batch.items()}
-        yield positions, pad_to(batch, tokenizer, lengths, multiple_of)
+    return batches()
 
 
 def pad_to(encoded, tokenizer, lengths, multiple_of=8):
@@ -286,11 +282,11 @@ def _checked_lengths(lengths, tokenizer):
     if lengths is None:
         return None
     lengths = tuple(lengths)
-    for length in lengths:
-        check_positive(length, "an entry of lengths")
-    if not lengths or list(lengths) != sorted(set(lengths)):
+    whole = all(is_int(length) and length > 0 for length in lengths)
+    if not lengths or not whole or list(lengths) != sorted(set(lengths)):
         raise InputError(
-            f"{{lengths}} must be one or more ascending integers, such as default_lengths({tokenizer.max_length}).",
+            "{lengths} must be one or more ascending positive integers, such as "
+            f"default_lengths({tokenizer.max_length}).",
             lengths=lengths,
         )
     if lengths[-1] < tokenizer.max_length:

@@ -4,20 +4,18 @@ import functools
 import hashlib
 import json
 import os
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import objects, read_json, to_path
-from tf_adapters.ranges import is_int
+from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
     check_pairs,
-    checked_max_length,
     checked_text,
     flags_of,
     no_autograph,
@@ -69,20 +67,17 @@ class ByteLevelBpe(Tokenizer):
         unk_token="<unk>",
     ):  # fmt: skip
         super().__init__(name="byte_level_bpe")
-        table = _merge_table(vocabulary, merges)
-        special = {"cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token, "unk_token": unk_token}
-        for argument, token in special.items():
-            if not isinstance(token, str) or token not in vocabulary:
-                raise InputError(f"{argument}={shown(token)} is not in the vocabulary of {len(vocabulary)} entries.")
-        self.max_length, self.add_prefix_space = checked_max_length(max_length), bool(add_prefix_space)
-        self.cls_token, self.sep_token, self.pad_token, self.unk_token = special.values()
-        self.cls_id, self.sep_id, self.pad_id, self.unk_id = (vocabulary[token] for token in special.values())
+        keys, merged = _merge_table(vocabulary, merges)
+        self.set_specials(
+            vocabulary, cls_token=cls_token, sep_token=sep_token, pad_token=pad_token, unk_token=unk_token
+        )
+        self.max_length, self.add_prefix_space = checked("max_length", max_length), bool(add_prefix_space)
         digest = hashlib.sha256(
             json.dumps([sorted(vocabulary.items()), list(map(list, merges))], ensure_ascii=False).encode("utf-8")
         )
         self._sha256 = digest.hexdigest()
         self.size, self.mask_id = len(vocabulary), vocabulary.get("<mask>")
-        # White space in GPT-2's alphabet for bytes. One string: tf.Module would wrap and track each entry of a list.
+        # White space in GPT-2's alphabet for bytes.
         starts = {number for token, number in vocabulary.items() if token[:1] in "\u0120\u010a\u010d\u0109"}
         self._word_starts = bytes(number in starts for number in range(self.size))
         alphabet = _byte_alphabet()
@@ -92,10 +87,9 @@ class ByteLevelBpe(Tokenizer):
         with tf.device("CPU:0"):
             self._id_of_byte = tf.constant([vocabulary[token] for token in alphabet], tf.int32)
             self._kinds = tf.constant(_character_kinds())
-            self._merged = tf.constant(table.merged)
+            self._merged = tf.constant(merged)
             self._ranks = tf.lookup.StaticHashTable(
-                tf.lookup.KeyValueTensorInitializer(tf.constant(table.keys), tf.range(len(table.keys), dtype=tf.int32)),
-                _NO_RANK,
+                tf.lookup.KeyValueTensorInitializer(tf.constant(keys), tf.range(len(keys), dtype=tf.int32)), _NO_RANK
             )
 
     @classmethod
@@ -124,25 +118,17 @@ class ByteLevelBpe(Tokenizer):
         if not reads_json_alone(config):
             # transformers sets it in what tokenizer.json says, too.
             settings |= {"add_prefix_space": False, **flags_of(config, directory, ("add_prefix_space",))}
-        own = [token for name, token in settings.items() if name.endswith("_token")]
-        refuse_added_tokens(directory, config, len(vocabulary), own=own, listed=added)
+        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
         for token in added or ():
             vocabulary.setdefault(token["content"], token["id"])
         return cls(vocabulary, merges, max_length=max_length, **settings)
 
-    def word_starts(self):
-        return np.frombuffer(self._word_starts, bool)
-
     def settings(self):
         """All settings as a dict for JSON, with vocabulary and merges as a digest."""
+        names = ("add_prefix_space", "max_length", "cls_token", "sep_token", "pad_token", "unk_token")
         return {
             "tokenizer": "byte-level-bpe",
-            "add_prefix_space": self.add_prefix_space,
-            "max_length": self.max_length,
-            "cls_token": self.cls_token,
-            "sep_token": self.sep_token,
-            "pad_token": self.pad_token,
-            "unk_token": self.unk_token,
+            **{name: getattr(self, name) for name in names},
             "vocabulary_sha256": self._sha256,
         }
 
@@ -262,7 +248,8 @@ class ByteLevelBpe(Tokenizer):
             # Of pairs that overlap ("aaa"), the first, third, ... of a row of them join.
             position = tf.range(tf.size(chosen))
             begins = chosen & ~tf.concat([[False], chosen[:-1]], 0)[: tf.size(chosen)]
-            row = _running_max(tf.where(begins, position, -1))
+            first = tf.concat([tf.boolean_mask(position, begins), [0]], 0)
+            row = tf.gather(first, tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0))
             chosen &= (position - row) % 2 == 0
             joins = tf.concat([chosen, [False]], 0)[: tf.size(ids)]
             joined = tf.concat([[False], chosen], 0)[: tf.size(ids)]
@@ -282,16 +269,6 @@ class ByteLevelBpe(Tokenizer):
         )
 
 
-def _running_max(values):
-    """The greatest of the values up to each one."""
-    # Positions where a row begins only grow, so that the last one is the greatest.
-    filled = tf.where(values >= 0, values, 0)
-    present = tf.where(values >= 0)[:, 0]
-    before = tf.cumsum(tf.cast(values >= 0, tf.int32)) - 1
-    found = tf.gather(tf.concat([tf.gather(filled, present), [0]], 0), tf.maximum(before, 0))
-    return tf.where(before >= 0, found, 0)
-
-
 @functools.cache
 def _replaces_noncharacters():
     """Whether this TensorFlow writes U+FFFD for Unicode's noncharacters."""
@@ -299,14 +276,8 @@ def _replaces_noncharacters():
         return tf.strings.unicode_encode([0xFDD0], "UTF-8").numpy() != "\ufdd0".encode()
 
 
-class _MergeTable(NamedTuple):
-    """Of each merge, in the order of ranks: `left * size + right`, and the id of what they become."""
-
-    keys: np.ndarray
-    merged: np.ndarray
-
-
 def _merge_table(vocabulary, merges):
+    """Of each merge, in the order of ranks: `left * size + right`, and the id of what they become; two int arrays."""
     size = len(vocabulary)
     if not all(map(is_int, vocabulary.values())) or sorted(vocabulary.values()) != list(range(size)):
         raise InputError("vocabulary must map its tokens to the ids 0, 1, 2, ... without a gap.")
@@ -320,11 +291,9 @@ def _merge_table(vocabulary, merges):
             raise InputError(f"merges[{rank}]={shown(pair)} must be two tokens of the vocabulary that make a third.")
         keys.append(vocabulary[pair[0]] * size + vocabulary[pair[1]])
         merged.append(vocabulary["".join(pair)])
-    if not keys:
-        raise InputError("merges must hold at least one pair of tokens.")
-    if len(set(keys)) < len(keys):
-        raise InputError("merges must hold each pair of tokens once.")
-    return _MergeTable(np.array(keys, np.int64), np.array(merged, np.int32))
+    if len(set(keys)) < max(1, len(keys)):
+        raise InputError("merges must hold each pair of tokens once, and at least one.")
+    return np.array(keys, np.int64), np.array(merged, np.int32)
 
 
 def _byte_alphabet():
@@ -370,12 +339,11 @@ def _read_tokenizer_json(path):
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")
-    vocabulary, settings = dict(vocabulary), {"add_prefix_space": before.get("add_prefix_space", False)}
     try:
         merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in merges]
-        settings |= {"cls_token": cls, "sep_token": sep}
-    except (KeyError, IndexError, TypeError) as error:
+    except TypeError as error:
         raise InputError(
             f"{path} is no complete tokenizer ({type(error).__name__}: {shown(str(error))}): restore the file."
         ) from None
-    return vocabulary, merges, settings, content.get("added_tokens")
+    settings = {"add_prefix_space": before.get("add_prefix_space", False), "cls_token": cls, "sep_token": sep}
+    return dict(vocabulary), merges, settings, content.get("added_tokens")

@@ -15,11 +15,11 @@ import tensorflow as tf
 from tf_adapters._keras_internals import sentencepiece_operations
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import reading, to_path
+from tf_adapters.ranges import check_choice, checked
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model, read_tokenizer_json
 from tf_adapters.text.tokenizer import (
     Tokenizer,
-    checked_max_length,
     checked_text,
     flags_of,
     no_autograph,
@@ -105,7 +105,7 @@ class _Layout(NamedTuple):
         return self.own_spelling and piece[-1:] == "," and piece[-2:-1].isdigit()
 
 
-# A new family that cuts by SentencePiece is an entry here and a line in `text.loading`.
+# A new family that cuts by SentencePiece is an entry here and a line in `text.tokenizer`.
 _FAIRSEQ = dict(
     file="sentencepiece.bpe.model", begins=("<unk>", "<s>", "</s>"), tokens=("<s>", "</s>", "<pad>", "<unk>", "<mask>"),
     pair_specials=4, marks_second=False, settings={},
@@ -157,8 +157,7 @@ class SentencePiece(Tokenizer):
 
     def __init__(self, model, *, layout, max_length=128, **settings):
         super().__init__(name="sentencepiece")
-        if layout not in LAYOUTS:
-            raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
+        check_choice("layout", layout, LAYOUTS)
         self.layout, described = layout, LAYOUTS[layout]
         for name in settings:
             if name not in described.settings:
@@ -168,14 +167,14 @@ class SentencePiece(Tokenizer):
                 )
         settings = {name: bool(value) for name, value in {**described.settings, **settings}.items()}
         self._settings = tuple(settings.items())
-        self.max_length = checked_max_length(max_length)
+        self.max_length = checked("max_length", max_length)
         self.pair_specials, self.marks_second = described.pair_specials, described.marks_second
         self._sha256 = hashlib.sha256(model).hexdigest()
         self._own_spelling = described.own_spelling
 
         read = Model.read(model)
         ids = {piece.text: index for index, piece in enumerate(read.pieces)}
-        _check_pieces(read, ids, layout)
+        _check_pieces(read, ids, layout, described)
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = (
             described.ids.get(token, ids.get(token, 0) + described.offset) for token in described.tokens[:4]
         )
@@ -213,8 +212,7 @@ class SentencePiece(Tokenizer):
                 vocabulary.
         """
         directory = str(to_path(directory))
-        if layout not in LAYOUTS:
-            raise InputError(f"{{layout}} is unknown: use one of {', '.join(map(repr, LAYOUTS))}.", layout=layout)
+        check_choice("layout", layout, LAYOUTS)
         described = LAYOUTS[layout]
         accepted = [described.tokenizer_class, described.tokenizer_class + "Fast"]
         config, listed = read_tokenizer_config(directory, accepted, described.tokenizer_class), ()
@@ -240,9 +238,6 @@ class SentencePiece(Tokenizer):
         cut = [token["content"] for token in listed]
         refuse_added_tokens(directory, config, tokenizer.size, own=described.tokens, listed=listed, cut=cut)
         return tokenizer
-
-    def word_starts(self):
-        return np.frombuffer(self._word_starts, bool)
 
     def settings(self):
         """All settings as a dict for JSON, with the model as a digest."""
@@ -429,8 +424,8 @@ def _one_quote_for_two(code_points, text_of):
     )
 
 
-def _check_pieces(model, ids, layout):
-    described, advice = LAYOUTS[layout], "give the encoder's own file."
+def _check_pieces(model, ids, layout, described):
+    advice = "give the encoder's own file."
     begins = tuple(piece.text for piece in model.pieces[: len(described.begins)])
     if begins != described.begins:
         raise InputError(

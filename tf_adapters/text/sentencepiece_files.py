@@ -153,11 +153,7 @@ _QUOTES = ["``", "''"]
 
 def read_tokenizer_json(path, described):
     """The model in a `tokenizer.json` as the content of SentencePiece's own file, the settings that go with it, and the
-    added tokens.
-
-    Args:
-        path: of the file.
-        described: the `_Layout` of the encoder's family.
+    added tokens; `described` is the `_Layout` of the encoder's family.
 
     Raises:
         InputError: the file is damaged, or says something that no model of the family does.

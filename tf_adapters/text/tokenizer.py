@@ -1,12 +1,17 @@
-"""What tokenizers have in common: special tokens, truncation and padding as TensorFlow operations, and what a directory
-of HuggingFace says beside the vocabulary."""
+"""What tokenizers have in common: special tokens, truncation and padding as TensorFlow operations, what a directory of
+HuggingFace says beside the vocabulary, and which of them reads the texts of an encoder."""
 
 import copy
+import importlib
 import os
+from typing import Optional
 
+import numpy as np
 import tensorflow as tf
 
+from tf_adapters._types import Model
 from tf_adapters.errors import InputError, shown
+from tf_adapters.models.state import state_of
 from tf_adapters.paths import read_json, reading
 from tf_adapters.ranges import checked, is_int
 
@@ -23,7 +28,7 @@ _ROLES = ("unk_token", "cls_token", "sep_token", "pad_token", "mask_token", "bos
 class Tokenizer(tf.Module):
     """Strings to ids in the graph; a subclass says how a text is cut.
 
-    A subclass has `tokenize`, `tokenize_with_offsets`, `word_starts` and `settings`, and sets
+    A subclass has `tokenize`, `tokenize_with_offsets` and `settings`, sets `_word_starts`, a byte for each token, and
 
     Attributes:
         max_length: int, the most ids in a row, special tokens included.
@@ -48,7 +53,8 @@ class Tokenizer(tf.Module):
     def word_starts(self):
         """Whether each token begins a word, a NumPy bool array `(size,)`; a word's first token may also be one that
         does not."""
-        raise NotImplementedError
+        # Bytes, since tf.Module would wrap and track each entry of a list.
+        return np.frombuffer(self._word_starts, bool)
 
     def tokenize_words(self, words):
         """`tokenize` for words of a sentence that somebody has split."""
@@ -57,8 +63,19 @@ class Tokenizer(tf.Module):
     def with_max_length(self, max_length):
         """The same tokenizer, its table shared, that cuts at another length."""
         other = copy.copy(self)
-        other.max_length = checked_max_length(max_length)
+        other.max_length = checked("max_length", max_length)
         return other
+
+    def set_specials(self, ids, **tokens):
+        """Set `cls_token`, `cls_id` and so on; raises InputError for a token without an id in the dict `ids`."""
+        for argument, token in tokens.items():
+            if not isinstance(token, str) or token not in ids:
+                raise InputError(
+                    f"{argument}={shown(token)} is not in the vocabulary of {len(ids)} entries: give the vocabulary's "
+                    "own token, or the vocabulary that belongs to this model."
+                )
+            setattr(self, argument, token)
+            setattr(self, argument.replace("token", "id"), ids[token])
 
     @no_autograph
     def encode(self, text, text_pair=None):
@@ -78,13 +95,10 @@ class Tokenizer(tf.Module):
         """
         first = self.tokenize(text)
         with tf.device("CPU:0"):
-            rows = first.nrows(out_type=tf.int64)
             if text_pair is None:
-                cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
-                sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
-                first = _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - self.single_specials))
-                input_ids = tf.concat([cls, first, sep], axis=1)
-                return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
+                return self.join(
+                    _keep_first(first, tf.minimum(first.row_lengths(), self.max_length - self.single_specials))
+                )
             if self.max_length < self.pair_specials + 2:
                 raise InputError(
                     f"{{max_length}} has no room for a text and its text_pair: give at least {self.pair_specials + 2}.",
@@ -96,13 +110,10 @@ class Tokenizer(tf.Module):
                 raise InputError(
                     f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: they must be equally many."
                 )
-            with tf.control_dependencies(
-                [
-                    tf.debugging.assert_equal(
-                        rows, second.nrows(out_type=tf.int64), "text and text_pair must have equally many rows"
-                    )
-                ]
-            ):
+            equal = tf.debugging.assert_equal(
+                first.nrows(), second.nrows(), "text and text_pair must have equally many rows"
+            )
+            with tf.control_dependencies([equal]):
                 kept_first, kept_second = _longest_first(
                     first.row_lengths(),
                     second.row_lengths(),
@@ -111,20 +122,19 @@ class Tokenizer(tf.Module):
             return self.join(_keep_first(first, kept_first), _keep_first(second, kept_second))
 
     @no_autograph
-    def join(self, first, second):
-        """Add special tokens to pairs of token rows: `[CLS] first [SEP] second [SEP]`.
+    def join(self, first, second=None):
+        """Add special tokens to token rows: `[CLS] first [SEP]`, or of pairs `[CLS] first [SEP] second [SEP]`.
 
         Args:
-            first, second: int32 RaggedTensors, `(batch, (tokens))`, as `tokenize` returns them.
+            first, second: int32 RaggedTensors, `(batch, (tokens))`, as `tokenize` returns them; the second may be None.
         Returns: dict, as of `encode`.
         """
         with tf.device("CPU:0"):
             rows = first.nrows(out_type=tf.int64)
-            cls = tf.fill(tf.stack([rows, 1]), self.cls_id)
-            sep = tf.fill(tf.stack([rows, 1]), self.sep_id)
-            between = [sep] * (self.before_second - 1)
-            input_ids = tf.concat([cls, first, *between, second, sep], axis=1)
-            if not self.marks_second:
+            cls, sep = (tf.fill(tf.stack([rows, 1]), token) for token in (self.cls_id, self.sep_id))
+            others = [] if second is None else [*[sep] * (self.before_second - 1), second]
+            input_ids = tf.concat([cls, first, *others, sep], axis=1)
+            if second is None or not self.marks_second:
                 return {"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)}
             in_second = _positions(input_ids) >= tf.gather(
                 first.row_lengths() + self.before_second, input_ids.value_rowids()
@@ -168,8 +178,7 @@ class Tokenizer(tf.Module):
                 "attention_mask": tf.sequence_mask(lengths, width, dtype=tf.int32),
                 "token_type_ids": encoded["token_type_ids"].to_tensor(0, shape=shape),
             }
-            known = length is not None and not tf.is_tensor(length)
-            static = [encoded["input_ids"].shape[0], length if known else None]
+            static = [encoded["input_ids"].shape[0], None if tf.is_tensor(length) else length]
             return {name: tf.ensure_shape(tensor, static) for name, tensor in padded.items()}
 
     @no_autograph
@@ -180,17 +189,13 @@ class Tokenizer(tf.Module):
 
 def rows_of_pieces(ragged, words_per_text):
     """Rows of words of pieces to rows of pieces, by the splits alone."""
-    row_splits = tf.gather(ragged.row_splits, _splits(words_per_text))
+    row_splits = tf.gather(ragged.row_splits, tf.concat([[0], tf.cumsum(words_per_text)], axis=0))
     return tf.RaggedTensor.from_row_splits(ragged.flat_values, row_splits, validate=False)
 
 
 def utf8_bytes(code_points):
     """How many bytes each code point takes in UTF-8."""
     return 1 + sum(tf.cast(code_points >= limit, tf.int32) for limit in (0x80, 0x800, 0x10000))
-
-
-def _splits(lengths):
-    return tf.concat([[0], tf.cumsum(lengths)], axis=0)
 
 
 def _positions(ragged):
@@ -205,13 +210,8 @@ def _keep_first(ragged, counts):
 
 
 def _longest_first(first, second, budget):
-    """How many tokens of each text of a pair stay, as `tokenizers` decides it.
-
-    Args:
-        first, second: int64 tensors, `(batch,)`, tokens before truncation.
-        budget: int64 scalar, the most tokens of both together.
-    Returns: two int64 tensors, `(batch,)`.
-    """
+    """How many tokens of each text of a pair stay, int64 `(batch,)` as those before, so that together they are at most
+    `budget`, as `tokenizers` decides it."""
     shorter = tf.minimum(first, second)
     longer_left = tf.where(shorter > budget, shorter, tf.maximum(shorter, budget - shorter))
     halve = shorter + longer_left > budget
@@ -242,11 +242,6 @@ def check_positive(value, argument):
     """Raise InputError unless a value is an integer above 0."""
     if not is_int(value) or value < 1:
         raise InputError(f"{argument}={value!r} must be a positive integer.")
-
-
-def checked_max_length(max_length):
-    """`max_length` as an int, or an InputError."""
-    return checked("max_length", max_length)
 
 
 def read_tokenizer_config(directory, accepted=None, kind=None):
@@ -282,11 +277,22 @@ def tokens_of(config, directory, roles=_ROLES):
     """Special tokens that `tokenizer_config.json` names, by their roles."""
     tokens = {role: config.get(role) for role in roles}
     tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
-    for role, token in tokens.items():
-        if not isinstance(token, (str, type(None))):
+    return _entries(tokens, directory, str, "a string")
+
+
+def flags_of(config, directory, names):
+    """The settings of these names in `tokenizer_config.json` that are true or false; those that are null are left
+    out."""
+    return _entries({name: config.get(name) for name in names}, directory, bool, "true or false")
+
+
+def _entries(values, directory, wanted, words):
+    values = {name: value for name, value in values.items() if value is not None}
+    for name, value in values.items():
+        if not isinstance(value, wanted):
             path = os.path.join(directory, "tokenizer_config.json")
-            raise InputError(f"{role}={shown(token)} in {path} must be a string.")
-    return {role: token for role, token in tokens.items() if token is not None}
+            raise InputError(f"{name}={shown(value)} in {path} must be {words}.")
+    return values
 
 
 def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
@@ -296,7 +302,7 @@ def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
         directory: str.
         config: dict, content of `tokenizer_config.json`.
         size: int, entries of the vocabulary.
-        own: strs, tokens that the kind of tokenizer has behind its vocabulary.
+        own: strs, tokens that the kind of tokenizer has behind its vocabulary; what is no token is of no account.
         listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
         cut: strs, tokens that are cut out of texts here too.
     """
@@ -317,17 +323,6 @@ def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
                 f"{directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and added "
                 "tokens are not cut out of texts here: give an encoder without them."
             )
-
-
-def flags_of(config, directory, names):
-    """The settings of these names in `tokenizer_config.json` that are true or false; those that are null are left
-    out."""
-    flags = {name: config[name] for name in names if config.get(name) is not None}
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            path = os.path.join(directory, "tokenizer_config.json")
-            raise InputError(f"{name}={shown(value)} in {path} must be true or false.")
-    return flags
 
 
 def read_lines(path):
@@ -373,3 +368,92 @@ def check_pairs(after, separators, path):
 def is_utf8(text):
     """Whether strings are UTF-8, bool of their shape; in a graph."""
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace", replacement_char=0xFFFD) == text
+
+
+# Which tokenizer reads the texts of an encoder
+
+# `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where
+# it cuts anew.
+_TOKENIZERS = {
+    "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {}),
+    "mpnet-wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {"style": "mpnet"}),
+    "byte-level-bpe": ("tf_adapters.text.byte_bpe", "ByteLevelBpe", {}),
+    "xlm-roberta-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "xlm-roberta"}),
+    "camembert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "camembert"}),
+    "albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert"}),
+    "plain-albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert-plain"}),
+    "deberta-v2-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "deberta-v2"}),
+}
+
+
+def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> Tokenizer:
+    """The tokenizer that a model's encoder was pretrained with.
+
+    Args:
+        model: as `load_backbone` returns it.
+        max_length: int, tokens that are kept of a text; None for 128, or as many as the encoder has positions for.
+
+    Returns: a `Tokenizer`, such as `WordPiece`, `ByteLevelBpe` or `SentencePiece`.
+
+    Raises:
+        InputError: its files are missing or damaged, or of another tokenizer; the encoder has fewer positions than
+            `max_length`.
+    """
+    state = state_of(model)
+    config = state.door.config_of(model)
+    if max_length is None:
+        max_length = min(128, state.family.positions(config))
+    check_length(model, max_length)
+    if state.directory is None and state.tokenizer is None:
+        raise InputError(
+            "{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__
+        )
+    kind, given = (state.family.tokenizer, None) if state.tokenizer is None else state.tokenizer()
+    module, name, style = _TOKENIZERS[kind]
+    made = getattr(importlib.import_module(module), name)
+    if given is None:
+        tokenizer = made.from_directory(state.directory, max_length=max_length, **style)
+    else:
+        tokenizer = made(**given, max_length=max_length, **style)
+    if tokenizer.size > config.vocab_size:
+        raise InputError(
+            f"{state.source}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows "
+            f"{config.vocab_size}: give the files that belong together."
+        )
+    return tokenizer
+
+
+def check_length(model, max_length):
+    """Raise InputError if a model's encoder has fewer positions than `max_length`."""
+    state = state_of(model)
+    positions = state.family.positions(state.door.config_of(model))
+    if max_length > positions:
+        raise InputError(
+            f"{{max_length}} is beyond the {positions} positions of {state.source}: give {positions} or less.",
+            max_length=max_length,
+        )
+
+
+def trained_tokenizer(model, text, directory):
+    """The tokenizer of a model's encoder, as an adapter directory was trained with it.
+
+    Args:
+        model: as `load_backbone` returns it.
+        text: dict, the directory's text settings, or None where it has none.
+        directory: path, for messages.
+
+    Raises:
+        InputError: there are no text settings, or the encoder's vocabulary is not the one of training.
+    """
+    if text is None:
+        raise InputError(
+            f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter."
+        )
+    tokenizer = load_tokenizer(model, max_length=text["max_length"])
+    for name, value in tokenizer.settings().items():
+        if text.get(name) != value:
+            raise InputError(
+                f"{directory} was trained with {name}={text.get(name)!r}, and the tokenizer of "
+                f"{state_of(model).source} has {value!r}."
+            )
+    return tokenizer

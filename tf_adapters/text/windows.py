@@ -241,12 +241,6 @@ def place_windows(contexts, questions, tokenizer):
         return row, start, tf.minimum(tf.gather(room, row), tf.gather(contexts, row) - start)
 
 
-def window_steps(tokenizer, questions):
-    """Tokens of the context that a window has room for, and from one window's first to the next one's, `(rows,)`."""
-    room = tokenizer.max_length - tokenizer.pair_specials - questions.row_lengths().numpy()
-    return room, room - overlap_of(tokenizer.max_length)
-
-
 def align(tokenizer, questions, contexts, context_of, *, row, start, end):
     """Find the tokens of the first reference of each question that some window holds.
 
@@ -272,7 +266,8 @@ def align(tokenizer, questions, contexts, context_of, *, row, start, end):
     first, last = first - begin, last - begin
 
     # Of the windows that hold the first token, the last one reaches farthest.
-    room, step = (values[row] for values in window_steps(tokenizer, questions))
+    room = (tokenizer.max_length - tokenizer.pair_specials - questions.row_lengths().numpy())[row]
+    step = room - overlap_of(tokenizer.max_length)
     windows = 1 + np.maximum(0, -(-(contexts.splits[text + 1] - begin - room) // step))
     held = of_tokens & (last < np.minimum(first // step, windows - 1) * step + room)
 
@@ -338,9 +333,9 @@ class WordWindows:
         Returns: three int64 arrays, `(words,)`: the word, the place of its window in `windows`,
             and the place of its first piece there.
         """
-        counts = (self.last - self.first)[windows]
-        words = _ranges(self.first[windows], counts)
-        return words, np.repeat(np.arange(len(counts)), counts), self.position[words]
+        words = tf.ragged.range(self.first[windows], self.last[windows])
+        window, words = words.value_rowids().numpy(), words.values.numpy()
+        return words, window, self.position[words]
 
 
 def word_windows(words, tokenizer):
@@ -369,8 +364,7 @@ def encode_words(words, tokenizer):
         splits = pieces.row_splits
         start, stop, first, last = _windows(splits, words.row_splits, room, room // 3)
         inner = tf.gather(pieces.flat_values, tf.ragged.range(tf.gather(splits, start), tf.gather(splits, stop)))
-        ends = [tf.fill(tf.stack([tf.size(start), 1]), token) for token in (tokenizer.cls_id, tokenizer.sep_id)]
-        input_ids = tf.concat([ends[0], inner, ends[1]], axis=1)
+        input_ids = tokenizer.join(inner)["input_ids"]
         position = 1 + splits[:-1] - tf.repeat(tf.gather(splits, start), last - first)
     return input_ids, first, last, position
 
@@ -432,9 +426,3 @@ def _windows(ends, rows, room, overlap):
     first = tf.concat([start[:1], tf.where(same_row, cut, start[1:])], 0)
     last = tf.concat([tf.where(same_row, cut, stop[:-1]), stop[-1:]], 0)
     return tuple(tf.boolean_mask(values, last > first) for values in (start, stop, first, last))
-
-
-def _ranges(starts, counts):
-    """`starts[i]`, `starts[i] + 1`, ..., `counts[i]` of each, one after the other."""
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(counts.sum())

@@ -10,13 +10,12 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import objects, read_json, to_path
-from tf_adapters.ranges import is_int
+from tf_adapters.ranges import check_choice, checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_code_points, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
     check_pairs,
-    checked_max_length,
     checked_text,
     flags_of,
     no_autograph,
@@ -119,25 +118,18 @@ class WordPiece(Tokenizer):
 
         vocabulary = list(vocabulary)
         ids = _checked_ids(vocabulary)
-        special = {"unk_token": unk_token, "cls_token": cls_token, "sep_token": sep_token, "pad_token": pad_token}
-        for argument, token in special.items():
-            if token not in ids:
-                raise InputError(
-                    f"{argument}={token!r} is not in the vocabulary of {len(vocabulary)} entries: "
-                    f"give the vocabulary's own token, or the vocabulary that belongs to this model."
-                )
+        self.set_specials(ids, unk_token=unk_token, cls_token=cls_token, sep_token=sep_token, pad_token=pad_token)
         self.do_lower_case = bool(do_lower_case)
         self.strip_accents = None if strip_accents is None else bool(strip_accents)
         self.tokenize_chinese_chars = bool(tokenize_chinese_chars)
-        self.size, self.max_length = len(vocabulary), checked_max_length(max_length)
+        self.size, self.max_length = len(vocabulary), checked("max_length", max_length)
         self.double_sep = bool(double_sep)
         if self.double_sep:
             self.pair_specials, self.marks_second = 4, False
-        self.unk_token, self.cls_token, self.sep_token, self.pad_token = special.values()
-        self.unk_id, self.cls_id, self.sep_id, self.pad_id = (ids[token] for token in special.values())
         self.mask_id = ids.get("<mask>" if self.double_sep else "[MASK]")
         # One string: tf.Module would wrap and track each entry of a list.
         self._vocabulary_text = "\n".join(vocabulary)
+        self._word_starts = bytes(not token.startswith("##") for token in vocabulary)
 
         strip = self.do_lower_case if self.strip_accents is None else self.strip_accents
         with tf.device("CPU:0"):
@@ -175,8 +167,7 @@ class WordPiece(Tokenizer):
         directory = str(to_path(directory))
         vocabulary_file = os.path.join(directory, "vocab.txt")
         tokenizer_file = os.path.join(directory, "tokenizer.json")
-        if style not in _STYLES:
-            raise InputError(f"{{style}} is unknown: use one of {', '.join(map(repr, _STYLES))}.", style=style)
+        check_choice("style", style, _STYLES)
         classes, defaults = _STYLES[style]
         accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
         config, added = read_tokenizer_config(directory, accepted, f"{classes[0]}'s WordPiece"), ()
@@ -196,17 +187,13 @@ class WordPiece(Tokenizer):
                 "directory of a BERT model with its tokenizer's files.",
                 directory=directory,
             )
-        own = [token for name, token in settings.items() if name.endswith("_token")]
-        refuse_added_tokens(directory, config, len(vocabulary), own=own, listed=added)
+        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
         return cls(vocabulary, max_length=max_length, **settings)
 
     @property
     def vocabulary(self):
         """Tuple of str: the tokens in the order of their ids."""
         return tuple(self._vocabulary_text.split("\n"))
-
-    def word_starts(self):
-        return np.array([not token.startswith("##") for token in self.vocabulary])
 
     def settings(self):
         """Return all settings as a dict for JSON, with the vocabulary as a digest.
@@ -215,15 +202,9 @@ class WordPiece(Tokenizer):
         with a line feed after each (of `vocab.txt`, as it is usually written),
         they are the constructor's keyword arguments.
         """
+        names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_length")
         return {
-            "do_lower_case": self.do_lower_case,
-            "strip_accents": self.strip_accents,
-            "tokenize_chinese_chars": self.tokenize_chinese_chars,
-            "max_length": self.max_length,
-            "unk_token": self.unk_token,
-            "cls_token": self.cls_token,
-            "sep_token": self.sep_token,
-            "pad_token": self.pad_token,
+            **{name: getattr(self, name) for name in (*names, "unk_token", "cls_token", "sep_token", "pad_token")},
             # Left out elsewhere: directories of before are compared with this.
             **({"double_sep": True} if self.double_sep else {}),
             "vocabulary_sha256": hashlib.sha256((self._vocabulary_text + "\n").encode("utf-8")).hexdigest(),
@@ -265,7 +246,7 @@ class WordPiece(Tokenizer):
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
             characters = self._characters(text)
-            words, words_per_text = self._words_of(characters, text)
+            words, words_per_text = self._words(text, characters)
             distinct, occurrence = tf.unique(words)
             pieces, first_bytes, _ = self._wordpiece.tokenize_with_offsets(distinct)
             pieces, first_bytes = tf.gather(pieces, occurrence), tf.gather(first_bytes, occurrence)
@@ -280,10 +261,6 @@ class WordPiece(Tokenizer):
             starts = pieces.with_values(tf.gather(characters.places, begin))
             ends = pieces.with_values(tf.gather(characters.places, tf.maximum(last, begin)) + 1)
             return tuple(rows_of_pieces(ragged, words_per_text) for ragged in (pieces, starts, ends))
-
-    def _words(self, text):
-        """Normalise and split: words as a flat string tensor, and how many each text has."""
-        return self._words_of(self._characters(text), text)
 
     def _characters(self, text):
         """Normalise and split: `_Characters` of the words of all texts."""
@@ -306,7 +283,10 @@ class WordPiece(Tokenizer):
             word_splits=tf.concat([first, tf.shape(in_word, out_type=tf.int64)], axis=0),
         )
 
-    def _words_of(self, characters, text):
+    def _words(self, text, characters=None):
+        """Normalise and split: words as a flat string tensor, and how many each text has; `characters`, where they are
+        known, are what `_characters` made of it."""
+        characters = characters or self._characters(text)
         splits = characters.word_splits
         words = tf.strings.unicode_encode(
             tf.RaggedTensor.from_row_splits(characters.code_points, splits, validate=False), "UTF-8"
@@ -335,12 +315,7 @@ class _Characters(NamedTuple):
 
 @functools.lru_cache(maxsize=None)
 def _character_table(lowercase, strip_accents, isolate_chinese):
-    """Ask HuggingFace's normaliser and pre-tokenizer what becomes of each character.
-
-    Args:
-        lowercase, strip_accents, isolate_chinese: bool.
-    Returns: a `CharacterTable`.
-    """
+    """What becomes of each character, by HuggingFace's normaliser and pre-tokenizer: a `CharacterTable`."""
     from tokenizers.normalizers import BertNormalizer
 
     normalizer = BertNormalizer(

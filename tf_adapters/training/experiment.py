@@ -13,7 +13,7 @@ from tf_adapters._types import Model, PathLike
 from tf_adapters.config import MethodConfig
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
-from tf_adapters.kinds.scoring import Scorer
+from tf_adapters.kinds.kind import Scorer
 from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.injection import add_adapters
 from tf_adapters.models.trainable import cast_frozen, set_trainable
@@ -28,8 +28,7 @@ from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.analysis import class_report
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
-from tf_adapters.text.loading import load_tokenizer
-from tf_adapters.text.tokenizer import Tokenizer
+from tf_adapters.text.tokenizer import Tokenizer, load_tokenizer
 from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns
 from tf_adapters.training.fit import fit
 from tf_adapters.training.run import FitResult, Reporter

@@ -81,7 +81,7 @@ def pretrain(
         fit_head_steps: int, for how many steps a new head is fitted, 0 for none; None for 500 if the checkpoint has
             none. Its directory is `output/head`.
         head_learning_rate: float, the peak of these steps.
-        rate, whole_words: as of `text.masking.Masking`.
+        rate, whole_words: as of `kinds.masked_lm.Masking`.
         seed: int, decides masks, order, dropout and initial weights.
         fast: as in `add_adapters`.
         resume: bool, go on with the run that `output` holds, in either part.

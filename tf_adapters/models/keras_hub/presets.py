@@ -89,7 +89,7 @@ def check_head_of(family, head):
 
 
 def tokenizer_of(source):
-    """What cuts the texts of a preset, as `text.loading` makes it: a key of its tokenizers, and arguments of one.
+    """What cuts the texts of a preset, as `text.tokenizer` makes it: a key of its tokenizers, and arguments of one.
 
     Vocabulary and settings are KerasHub's, and texts are cut with them as by transformers' tokenizers. Of those,
     KerasHub's WordPiece differs where case folding is not lower case (a ß, a final sigma, ligatures), at soft hyphens

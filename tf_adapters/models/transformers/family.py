@@ -53,7 +53,7 @@ class Family:
         row_places: function from a configuration to those of `config.DENSE_PLACES` whose layers read the rows of a
             batch and nothing else.
         token_types: bool, whether the encoder takes `token_type_ids`.
-        tokenizer: str, a key of `text.loading`: what cuts texts.
+        tokenizer: str, a key of `text.tokenizer`: what cuts texts.
         on_adapterhub: bool, whether `adapters` has the family.
         adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
         denses: dict from one of `config.DENSE_PLACES` to the path of that layer's attribute in an adapted block.
