@@ -6,10 +6,10 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.studies.comparison import Arm, OfTrained
+from tf_adapters.studies.comparison import Arm, option
 from tf_adapters.studies.figure import heat_map, panels
+from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import percent, spread
-from tf_adapters.studies.study import option
 
 # Each is an arm's recipe, None for the study's own, and what it changes of the adapter.
 VARIANTS = {
@@ -40,7 +40,11 @@ class Ablation(OfTrained):
     input: Optional[str] = option(None, "With `directories`: a file of labelled rows, in place of their own task's.")
     split: Optional[str] = option(None, "With `directories`: the split that is scored. Default: test, or validation.")
     variants: Tuple[str, ...] = option(
-        ("houlsby",), f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.", of=str, extends=True
+        ("houlsby",),
+        f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.",
+        of=str,
+        extends=True,
+        values=tuple(VARIANTS),
     )
     number: Optional[str] = option(
         None, "What is compared: `accuracy`, `matthews`, ... Default: accuracy, if it has one."
@@ -50,11 +54,6 @@ class Ablation(OfTrained):
     def check(self):
         if not self.directories:
             super().check()
-        for name in self.variants:
-            if name not in VARIANTS:
-                raise InputError(
-                    f"{{variants}}: {name!r} is none of {', '.join(VARIANTS)}.", variants=list(self.variants)
-                )
 
     def arms(self):
         trained = () if self.directories else [name for name in VARIANTS if name in self.variants]
@@ -72,7 +71,7 @@ class Ablation(OfTrained):
                     f"{{directories}}: {directory} was trained without adapters, so that there is nothing to take out.",
                     directories=list(self.directories),
                 )
-        lab.expect(len(self.directories))
+        lab.total = len(self.directories)
         for directory in self.directories:
             identity = {"measured": self.name, "task": directory, "arm": directory, "seed": 0}
             lab.value(identity, lambda directory=directory: self._ablate_directory(lab, directory))
@@ -122,7 +121,7 @@ class Ablation(OfTrained):
             raise InputError(f"{{number}} is none of {', '.join(whole)}, which the task has.", number=self.number)
         spans = [(first, last) for first in range(len(blocks)) for last in range(first, len(blocks))]
         found = {}
-        with lab.counting("ablating", len(spans), "spans") as advance:
+        with lab.observer.counting("ablating", len(spans), "spans") as advance:
             for first, last in spans:
                 left = [block for place, block in enumerate(blocks) if not first <= place <= last]
                 found[f"{blocks[first]}-{blocks[last]}"] = score(left)[number]

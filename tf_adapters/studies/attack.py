@@ -7,8 +7,9 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import OfTrained
-from tf_adapters.studies.figure import band, by_task
+from tf_adapters.studies.comparison import option
+from tf_adapters.studies.figure import by_task, line
+from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import of, percent, spread
 from tf_adapters.studies.pretraining import Pretraining
 from tf_adapters.studies.pwws import (
@@ -21,7 +22,6 @@ from tf_adapters.studies.pwws import (
     read_wordnet,
     reading_unknown,
 )
-from tf_adapters.studies.study import option
 
 _TEXTS_AT_ONCE = 64
 
@@ -38,6 +38,7 @@ class Attack(Pretraining, OfTrained):
     name = "attack"
     figures = "Han et al. 2021, figure 5; Ren et al. 2019"
     packages = ("nltk",)
+    kinds = ("classification",)
 
     texts: int = option(500, "Reported texts that are attacked, drawn by the seed 0.", smoke=6, range=Whole())
     wordnet: Optional[str] = option(
@@ -71,13 +72,6 @@ class Attack(Pretraining, OfTrained):
         else:
             OfTrained.check(self)
 
-    def check_task(self, task):
-        if task.kind != "classification":
-            raise InputError(
-                f"{{tasks}}: {task.name} is of the kind {task.kind}, and texts with one label each are attacked.",
-                tasks=list(self.tasks),
-            )
-
     def measure(self, lab):
         read_wordnet(self.wordnet)  # which says what is missing before anything trains
         if self.checkpoints:
@@ -108,7 +102,7 @@ class Attack(Pretraining, OfTrained):
             return probabilities(kind.predict(scorer, Rows(text, pair)), kind=kind.name)
 
         found = []
-        with lab.counting("attacking", len(texts), "texts") as advance:
+        with lab.observer.counting("attacking", len(texts), "texts") as advance:
             for start in range(0, len(texts), _TEXTS_AT_ONCE):
                 part = slice(start, start + _TEXTS_AT_ONCE)
 
@@ -150,32 +144,26 @@ class Attack(Pretraining, OfTrained):
         return found
 
     def summarise(self, values):
-        summary, arms = {"tasks": {}}, self.arms()
-        for task, of_task in self.looks(values).items():
-            summary["tasks"][task] = {}
-            for name, found in of_task.items():
-                numbers = {
-                    number: spread([value[number] for value in found if value[number] is not None])
-                    for number in ("success", "accuracy", "after", "replaced")
-                }
-                summary["tasks"][task][name] = {
-                    "title": arms[name].title,
-                    "steps": int(name.partition(", ")[2] or 0),
-                    **numbers,
-                    "interval": wilson(found),
-                    "texts": found[0]["texts"],
-                    "examples": found[0]["examples"],
-                }
-        return summary
+        return OfTrained.summarise(self, values)
+
+    def come_to(self, arm, found):
+        numbers = ("success", "accuracy", "after", "replaced")
+        return {
+            "steps": int(arm.partition(", ")[2] or 0),
+            **{name: spread([value[name] for value in found if value[name] is not None]) for name in numbers},
+            "interval": wilson(found),
+            "texts": found[0]["texts"],
+            "examples": found[0]["examples"],
+        }
 
     def draw(self, summary, figure):
         for panel, arms in by_task(figure, summary["tasks"], "steps of pretraining", "attacks that succeed, %"):
             for number, name in enumerate(("adapters", "full")):
-                rows = [arm for key, arm in arms.items() if key.partition(",")[0] == name]
-                rows.sort(key=lambda arm: arm["steps"])
-                if rows:
-                    rates = [row["success"] for row in rows]
-                    band(panel, [row["steps"] for row in rows], rates, number, rows[0]["title"])
+                rows = [
+                    {"title": arm["title"], "steps": arm["steps"], **arm["success"]}
+                    for key, arm in arms.items() if key.partition(",")[0] == name
+                ]  # fmt: skip
+                line(panel, rows, "steps", number)
             panel.set_ylim(0, 100)
 
 

@@ -1,17 +1,18 @@
-"""Studies that compare scores: of initial weights, shared adapters, sizes, numbers of rows, rates, seeds and Mixout."""
+"""Studies that compare scores: of initial weights, shared adapters, sizes, numbers of rows, rates, seeds, Mixout, and
+while training goes on."""
 
 import dataclasses
 import functools
 import statistics
-from typing import Tuple
+from typing import Optional, Tuple
 
 import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
 from tf_adapters.studies.baselines import BASELINES
-from tf_adapters.studies.comparison import RATE, Arm, Comparison, both_arms, paired_by_seed
-from tf_adapters.studies.figure import COLOURS, band, boxes, by_task, finish, look
+from tf_adapters.studies.comparison import FULL, RATE, Arm, Comparison, both_arms, option, paired_by_seed
+from tf_adapters.studies.figure import COLOURS, band, boxes, by_task, finish, line, look, panels
 from tf_adapters.studies.numbers import (
     SCORES,
     at_edge,
@@ -25,10 +26,8 @@ from tf_adapters.studies.numbers import (
     score_of,
     spread,
 )
-from tf_adapters.studies.rows import few_rows, load
-from tf_adapters.studies.study import option
+from tf_adapters.studies.rows import few_rows, joined, load, splits_of
 
-FULL = Arm("full fine-tuning", trainable="full", adapter=None)
 SIZE = Whole(most=2**16)
 
 
@@ -149,8 +148,8 @@ class Size(Comparison):
         for size in self.sizes:
             arms[f"adapters-{size}"] = Arm(f"adapters of {size}", adapter={"bottleneck_size": size})
         for count in self.top or range(1, _encoder_of(self.model)["depth"] + 1):
-            arms[f"top-{count}"] = Arm(f"top {count}", trainable=f"top-{count}", adapter=None)
-        norms = Arm("LayerNorms", trainable="layer-norm", adapter=None, recipe="houlsby-2019-layer-norm")
+            arms[f"top-{count}"] = Arm(f"top {count}", trainable=f"top-{count}")
+        norms = Arm("LayerNorms", trainable="layer-norm", recipe="houlsby-2019-layer-norm")
         return {**arms, "layer-norm": norms, "full": FULL}
 
     def draw(self, summary, figure):
@@ -158,8 +157,7 @@ class Size(Comparison):
         for panel, about in by_task(figure, summary["tasks"], "trained parameters", log=True, width=4.0):
             for number, (label, start) in enumerate(series.items()):
                 rows = [row for name, row in about["arms"].items() if name.startswith(start)]
-                rows.sort(key=lambda row: row["trained_parameters"])
-                band(panel, [row["trained_parameters"] for row in rows], rows, number, label)
+                line(panel, rows, "trained_parameters", number, label)
             full = about["arms"].get("full")
             if full and full["mean"] is not None:
                 panel.axhline(100 * full["mean"], color=look(6)["color"], linestyle="--", label="full fine-tuning")
@@ -181,7 +179,7 @@ class TradeOff(Size):
     sizes: tuple = option((8, 64, 256), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True, range=SIZE)
     baselines: tuple = option(
         (), "Arms that fine-tune nothing: of `tf-idf` (words, linear), `network` (words, a small one) and `layer-mix` "
-        "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True,
+        "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True, values=tuple(BASELINES),
     )  # fmt: skip
     top: tuple = option(
         (1, 2, 3), "Numbers of uppermost blocks that train.", of=int, smoke=(1,), extends=True, range=Whole()
@@ -198,16 +196,10 @@ class TradeOff(Size):
         "best rate at an edge": of("at_edge"),
     }
 
-    def check(self):
-        super().check()
-        for name in self.baselines:
-            if name not in BASELINES:
-                raise InputError(f"{{baselines}}: {name!r} is none of {', '.join(BASELINES)}.", baselines=name)
-
     def arms(self):
         # Strengths are tried inside of the linear model of words.
         rates = {"tf-idf": (0.0,), "network": (3e-4, 1e-3, 3e-3), "layer-mix": (3e-4, 1e-3, 3e-3)}
-        baselines = {name: Arm(name, trainable=name, adapter=None, rates=rates[name]) for name in self.baselines}
+        baselines = {name: Arm(name, trainable=name, rates=rates[name]) for name in self.baselines}
         return {**super().arms(), **baselines}
 
     def summarise(self, values):
@@ -303,7 +295,9 @@ class LowResource(Comparison):
 
     def points(self, arm):
         points = super().points(arm)
-        return [{**one, "size": size} for size in self.sizes for one in points] if arm.adapter is not None else points
+        return (
+            [{**one, "size": size} for size in self.sizes for one in points] if arm.trainable == "adapters" else points
+        )
 
     def adapter_of(self, identity):
         return {"bottleneck_size": identity["size"]} if "size" in identity else {}
@@ -327,9 +321,7 @@ class LowResource(Comparison):
     def draw(self, summary, figure):
         for panel, about in by_task(figure, summary["tasks"], "training rows", log=True):
             for number, title in enumerate(("adapters", "full fine-tuning")):
-                rows = [row for row in about["arms"].values() if row["title"] == title]
-                rows.sort(key=lambda row: row["rows"])
-                band(panel, [row["rows"] for row in rows], rows, number, title)
+                line(panel, [row for row in about["arms"].values() if row["title"] == title], "rows", number)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,6 +392,87 @@ class Stability(Comparison):
                 groups = [arm["rates"].get(rate, {}).get("values", []) for rate in rates]
                 boxes(panel, groups, rates, number, of=len(about["arms"]))
                 panel.plot([], [], "s", color=look(number)["color"], label=arm["title"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves(Comparison):
+    """Loss and score of the rows that choose, every few steps of training, with adapters and full fine-tuning.
+
+    The mean over all evaluations and the best one tell how much a result depends on when training stops. The rate is
+    the first of each list: nothing is chosen. With `--others` the rows are the validation rows of other languages.
+    """
+
+    keeps_last = False
+    name = "curves"
+    figures = "He et al. 2021, figures 5, 9 and 10, table 6"
+    paper = "he-2021"
+
+    others: Tuple[str, ...] = option(
+        (), "Tasks of other languages with the same labels, whose validation rows are looked at.", of=str
+    )
+    every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
+    epochs: Optional[int] = option(None, "Passes over the training rows. Default: each recipe's.", smoke=2)
+
+    columns = {
+        "arm": of("title"),
+        "mean over evaluations": of("mean", percent),
+        "best": of("best", percent),
+        "last": of("last", percent),
+        "least loss": of("losses", lambda losses: f"{min(losses):.3f}"),
+        "last loss": of("losses", lambda losses: f"{losses[-1]:.3f}"),
+        "seeds": of("seeds"),
+    }
+
+    def arms(self):
+        rates = {"adapters": self.learning_rates[:1], "full": self.full_learning_rates[:1]}
+        return {name: dataclasses.replace(arm, rates=rates[name]) for name, arm in both_arms(period=self.every).items()}
+
+    def rows_of(self, identity):
+        data, reported = super().rows_of(identity)
+        others = splits_of(self.others, "validation", data, self.data_dir)
+        if others:
+            data = dataclasses.replace(data, validation=joined(list(others.values())))
+        return data, reported
+
+    def summarise(self, values):
+        summary = {"tasks": {}}
+        for task, arms in self.best_runs(values).items():
+            finished = {name: [run for run in runs if not is_failed(run)] for name, runs in arms.items()}
+            about = {name: self._curve(self.arms()[name].title, runs) for name, runs in finished.items() if runs}
+            if about:
+                summary["tasks"][task] = about
+        return summary
+
+    def _curve(self, title, runs):
+        """What an arm's runs come to, a dict."""
+        metric, looks = runs[0]["metric"], list(zip(*(run["validation"] for run in runs)))
+        scores, losses = [statistics.fmean(look[metric] for look in of_seeds) for of_seeds in looks], None
+        if "loss" in looks[0][0]:
+            losses = [statistics.fmean(look["loss"] for look in of_seeds) for of_seeds in looks]
+        return {
+            "title": title,
+            "metric": metric,
+            "steps": [self.every * (place + 1) for place in range(len(looks))],
+            "scores": scores,
+            "losses": losses,
+            "mean": statistics.fmean(scores),
+            "best": statistics.fmean(max(look[metric] for look in run["validation"]) for run in runs),
+            "last": scores[-1],
+            "seeds": len(runs),
+        }
+
+    def draw(self, summary, figure):
+        titles = [title for task in summary["tasks"] for title in (f"{task}: loss", f"{task}: score")]
+        axes = iter(panels(figure, titles, width=3.6, columns=2))
+        for arms in summary["tasks"].values():
+            of_loss, of_score = next(axes), next(axes)
+            for number, arm in enumerate(arms.values()):
+                common = {"color": COLOURS[number], "label": arm["title"]}
+                if arm["losses"] is not None:
+                    of_loss.plot(arm["steps"], arm["losses"], **common)
+                of_score.plot(arm["steps"], [100 * score for score in arm["scores"]], **common)
+            finish(of_loss, "steps", "loss")
+            finish(of_score, "steps", f"{arm['metric']}, %")
 
 
 @functools.lru_cache

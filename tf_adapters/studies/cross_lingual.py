@@ -5,11 +5,10 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import Arm, Comparison
+from tf_adapters.studies.comparison import Arm, Comparison, option
 from tf_adapters.studies.figure import arms_by_task
 from tf_adapters.studies.numbers import is_failed, percent, score_of, spread
 from tf_adapters.studies.rows import by_language, held_out, load, splits_of
-from tf_adapters.studies.study import option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +48,7 @@ class CrossLingual(Comparison):
             f"adapters of {size}" if len(self.sizes) > 1 else "adapters": {"adapter": {"bottleneck_size": size}}
             for size in self.sizes
         }
-        kinds["full fine-tuning"] = {"trainable": "full", "adapter": None}
+        kinds["full fine-tuning"] = {"trainable": "full"}
         return {
             f"{title.removesuffix(' fine-tuning')}{ending}": Arm(f"{title}{ending}", **about)
             for share in self.shares

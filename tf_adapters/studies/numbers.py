@@ -59,30 +59,6 @@ def at_floor(scores, run):
     return scores["mean"] - run["constant"] < max(of_seeds, run["reported_rows"] ** -0.5)
 
 
-def table_of(tasks, columns, rows_of):
-    """A table of the arms of tasks, and of the constant answer of each that has one: `(columns, rows)`.
-
-    Args:
-        tasks: dict from a task to a dict, perhaps of `metric`, `constant` and `constant_loss`.
-        columns: dict from a title to a function of a row; with a constant answer "arm" and "score" are among them.
-        rows_of: function of a task's dict that gives its rows, dicts, perhaps of a `metric`, and of what they are `of`.
-    """
-    rows = []
-    for task, about in tasks.items():
-        metric = about.get("metric")
-        for row in rows_of(about):
-            name = ", ".join(filter(None, (task, metric or row.get("metric"), row.get("of"))))
-            rows.append([name, *(cell(row) for cell in columns.values())])
-        if about.get("constant") is not None:
-            loss = about.get("constant_loss")
-            cells = {title: "" for title in columns} | {
-                "arm": f"constant answer{'' if loss is None else f', log loss {loss:.3f}'}",
-                "score": percent(about["constant"]),
-            }
-            rows.append([f"{task}, {metric}", *cells.values()])
-    return ["task", *columns], rows
-
-
 def of(name, shown=str):
     """A column of a table: a row's value of this name, shown by a function; nothing where the row has none."""
     return lambda row: "" if row.get(name) is None else shown(row[name])

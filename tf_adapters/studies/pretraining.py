@@ -7,12 +7,11 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import RATE, Comparison, both_arms, paired_by_seed
-from tf_adapters.studies.figure import SCORE, band, boxes, finish, look, panels
+from tf_adapters.studies.comparison import RATE, Comparison, both_arms, option, paired_by_seed
+from tf_adapters.studies.figure import SCORE, boxes, finish, line, look, panels
 from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
 from tf_adapters.studies.numbers import SCORES, interval_words, is_failed, of, percent, rate_words, spread
 from tf_adapters.studies.rows import load
-from tf_adapters.studies.study import option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +140,9 @@ class Pretraining(Comparison):
             arms = {"adapters": [], "full": []}
             for name, row in about["arms"].items():
                 arms[name.partition(",")[0]].append(row)
-            for rows in arms.values():
-                rows.sort(key=lambda row: row["steps"])
             panel = next(axes)
             for number, rows in enumerate(arms.values()):
-                band(panel, [row["steps"] for row in rows], rows, number, rows[0]["title"])
+                line(panel, rows, "steps", number)
             finish(panel, "steps of pretraining", SCORE, about)
             for rows in arms.values():
                 panel = next(axes)

@@ -7,10 +7,10 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import OfTrained, both_arms
+from tf_adapters.studies.comparison import both_arms, option
 from tf_adapters.studies.figure import by_task, look
+from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import spread
-from tf_adapters.studies.study import option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,6 @@ class Similarity(OfTrained):
         (), "Tasks of other languages, whose rows the models are looked at with too.", of=str, extends=True
     )
     tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
-    seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
     def arms(self):
         return both_arms()
@@ -53,7 +52,7 @@ class Similarity(OfTrained):
         del plain
         model, _ = load_trained(directory)
         found = {name: [] for name in looked_at}
-        with lab.counting("comparing", sum(map(len, before.values())), "blocks") as advance:
+        with lab.observer.counting("comparing", sum(map(len, before.values())), "blocks") as advance:
             for name, tokens in chosen.items():
                 after = states_of_tokens(model, tokenizer, tokens, batch_size)
                 for one, other in zip(before[name], after):
