@@ -135,7 +135,7 @@ MUTATIONS = [
     ("layers/ops/keras3.py", "ops.take_along_axis(values, labels[:, None], axis=-1)[:, 0]", "values[:, 0]",
      "keras_hub_training:losses"),
     ("studies/ablation.py", "if not first <= place <= last", "if not first < place <= last", "studies:hand"),
-    ("studies/pwws.py", "-lost[word][0] * weights[word]", "-weights[word]", "studies:made_up"),
+    ("studies/pwws.py", "-lost[number][word][0] * weights[word]", "-weights[word]", "studies:made_up"),
     ("studies/pwws.py", "flat[place] = tokenizer.unk_id", "pass", "studies:unknown_word"),
     ("studies/numbers.py", "max(of_seeds, run[", "min(of_seeds, run[", "studies:within_noise"),
     ("studies/comparison.py", '"scores": run["last_scores"]', '"scores": run["scores"]', "studies:last_epoch"),

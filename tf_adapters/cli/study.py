@@ -14,7 +14,7 @@ from tf_adapters.cli.command import option
 from tf_adapters.cli.output import check_folder, check_new_file
 from tf_adapters.cli.quiet import import_tensorflow, terminal
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import choices_of
+from tf_adapters.ranges import check_choice, choices_of
 from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, Observer, Stopped, clear, run
 
 _EXAMPLES = (
@@ -53,6 +53,7 @@ def study_command(study):
     ):  # fmt: skip
         given = {name: value for name, value in vars(chosen).items() if value is not None and value is not False}
         made = study.smoke(**given) if smoke else study(**given)
+        check_choice("precision", made.precision, options.PRECISIONS)
         output = output or pathlib.Path("studies", f"{study.name}-smoke" if smoke else study.name)
         begun, finished = (output / STUDY_FILE).exists(), (output / SUMMARY_FILE).exists()
         check_folder(

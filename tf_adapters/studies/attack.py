@@ -74,10 +74,7 @@ class Attack(Pretraining, OfTrained):
 
     def measure(self, lab):
         read_wordnet(self.wordnet)  # which says what is missing before anything trains
-        if self.checkpoints:
-            super().measure(lab)
-        else:
-            OfTrained.measure(self, lab)
+        super().measure(lab)
 
     def look_into(self, lab, directory, experiment, reported, identity):
         import tensorflow as tf

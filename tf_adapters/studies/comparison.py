@@ -54,6 +54,11 @@ def option(default, help, **about):
     return dataclasses.field(default=default, metadata={"choice": Option(help, **about)})
 
 
+def several(default, help, range, **about):
+    """An option of several numbers of a range, `Whole` or `Real`, which a study that has begun may have more of."""
+    return option(default, help, range=range, of=int if isinstance(range, Whole) else float, extends=True, **about)
+
+
 @dataclasses.dataclass(frozen=True)
 class Arm:
     """One of the ways of training that a study compares.
@@ -140,21 +145,11 @@ class Comparison:
     batch_size: Optional[int] = option(None, "Rows per step. Default: the recipe's.", smoke=8)
     max_length: Optional[int] = option(None, "Tokens kept of a text. Default: the recipe's.", smoke=16)
     dropout: Optional[float] = option(None, "Dropout of encoder and head. Default: the recipe's.")
-    learning_rates: Tuple[float, ...] = option(
-        (),
-        "Rates that are tried of adapters, LayerNorms and heads. Default: the recipe's.",
-        of=float,
-        smoke=(1e-3,),
-        extends=True,
-        range=RATE,
+    learning_rates: Tuple[float, ...] = several(
+        (), "Rates that are tried of adapters, LayerNorms and heads. Default: the recipe's.", RATE, smoke=(1e-3,)
     )
-    full_learning_rates: Tuple[float, ...] = option(
-        (),
-        "Rates that are tried of full and top-N fine-tuning. Default: the recipe's.",
-        of=float,
-        smoke=(1e-4,),
-        extends=True,
-        range=RATE,
+    full_learning_rates: Tuple[float, ...] = several(
+        (), "Rates that are tried of full and top-N fine-tuning. Default: the recipe's.", RATE, smoke=(1e-4,)
     )
     metric: Optional[str] = option(
         None, "Metric that chooses and is reported, such as `spearman` or `accuracy`. Default: the task's own."
@@ -166,10 +161,7 @@ class Comparison:
     )
     seeds: int = option(3, "Trainings at the best rate, with the seeds from 0 on.", smoke=2, extends=True)
     fast: bool = option(False, "Fast blocks for adapters: the same numbers but for rounding.")
-    precision: str = option(
-        "float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.",
-        values=("float32", "mixed_bfloat16", "mixed_float16"),
-    )  # fmt: skip
+    precision: str = option("float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.")
 
     def __post_init__(self):
         for name, usual in (("recipe", self.paper), ("full_recipe", f"{self.paper}-full")):
@@ -400,11 +392,16 @@ class Comparison:
                 if task in FURTHER:
                     further = FURTHER[task][0]
                     rows[name][further] = spread([score_of(run, further) for run in finished])
+                rows[name] |= self.more(name, by_arm)
             if rows:
                 some = next(iter(by_arm.values()))[0]
                 about = ("metric", "constant", "constant_loss", "train_rows", "reported_rows")
                 summary["tasks"][task] = {**{name: some.get(name) for name in about}, "arms": rows}
         return summary
+
+    def more(self, name, by_arm):
+        """What a summary says of an arm besides, a dict; `by_arm` has all arms' runs on a task, by their names."""
+        return {}
 
     def table(self, summary):
         """The summary as `(columns, rows)`, lists of words: each of `table_rows`, and a task's constant answer, which

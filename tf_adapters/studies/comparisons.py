@@ -11,7 +11,7 @@ import numpy as np
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
 from tf_adapters.studies.baselines import BASELINES
-from tf_adapters.studies.comparison import FULL, RATE, Arm, Comparison, both_arms, option, paired_by_seed
+from tf_adapters.studies.comparison import FULL, RATE, Arm, Comparison, both_arms, option, paired_by_seed, several
 from tf_adapters.studies.figure import COLOURS, band, boxes, by_task, finish, line, look, panels
 from tf_adapters.studies.numbers import (
     SCORES,
@@ -41,9 +41,9 @@ class Init(Comparison):
     name = "init"
     figures = "Houlsby et al. 2019, figure 6 right"
 
-    sigmas: Tuple[float, ...] = option(
-        tuple(10.0**power for power in range(-7, 1)), "Standard deviations of the adapters' initial weights.", of=float,
-        smoke=(1e-4, 1e-1), range=Real(above=0, such_as=1e-2), extends=True,
+    sigmas: Tuple[float, ...] = several(
+        tuple(10.0**power for power in range(-7, 1)), "Standard deviations of the adapters' initial weights.",
+        Real(above=0, such_as=1e-2), smoke=(1e-4, 1e-1),
     )  # fmt: skip
 
     def arms(self):
@@ -80,13 +80,8 @@ class Sharing(Comparison):
             "3-shared": Arm("3-shared", recipe="report-3-shared"),
         }
 
-    def summarise(self, values):
-        summary, best = super().summarise(values), self.best_runs(values)
-        for task, about in summary["tasks"].items():
-            full = best[task].get("full", ())
-            for name, row in about["arms"].items():
-                row["minus_full"] = None if name == "full" else paired_by_seed(best[task][name], full)
-        return summary
+    def more(self, name, by_arm):
+        return {"minus_full": None if name == "full" else paired_by_seed(by_arm[name], by_arm.get("full", ()))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,22 +121,18 @@ class Size(Comparison):
     name = "size"
     figures = "Houlsby et al. 2019, figures 4 and 5; He et al. 2021, table 5"
 
-    sizes: Tuple[int, ...] = option(
-        tuple(2**power for power in range(10)), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True,
-        range=SIZE,
-    )  # fmt: skip
-    learning_rates: Tuple[float, ...] = option(
-        (3e-5, 3e-4, 3e-3), "Rates that are tried of each size, and of LayerNorms.", of=float, smoke=(1e-3,),
-        extends=True, range=RATE,
-    )  # fmt: skip
-    full_learning_rates: Tuple[float, ...] = option(
-        (2e-5, 3e-5, 5e-5), "Rates that are tried of full and top-N fine-tuning.", of=float, smoke=(1e-4,),
-        extends=True, range=RATE,
-    )  # fmt: skip
-    top: Tuple[int, ...] = option(
-        (), "Numbers of uppermost blocks that train. Default: 1 to all of them.", of=int, smoke=(1,),
-        extends=True, range=Whole(),
-    )  # fmt: skip
+    sizes: Tuple[int, ...] = several(
+        tuple(2**power for power in range(10)), "Sizes of the adapters.", SIZE, smoke=(2, 8)
+    )
+    learning_rates: Tuple[float, ...] = several(
+        (3e-5, 3e-4, 3e-3), "Rates that are tried of each size, and of LayerNorms.", RATE, smoke=(1e-3,)
+    )
+    full_learning_rates: Tuple[float, ...] = several(
+        (2e-5, 3e-5, 5e-5), "Rates that are tried of full and top-N fine-tuning.", RATE, smoke=(1e-4,)
+    )
+    top: Tuple[int, ...] = several(
+        (), "Numbers of uppermost blocks that train. Default: 1 to all of them.", Whole(), smoke=(1,)
+    )
 
     def arms(self):
         arms = {}
@@ -176,14 +167,12 @@ class TradeOff(Size):
     name = "trade-off"
     figures = "Houlsby et al. 2019, figures 1 and 3, tables 1 and 2"
 
-    sizes: tuple = option((8, 64, 256), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True, range=SIZE)
+    sizes: tuple = several((8, 64, 256), "Sizes of the adapters.", SIZE, smoke=(2, 8))
     baselines: tuple = option(
         (), "Arms that fine-tune nothing: of `tf-idf` (words, linear), `network` (words, a small one) and `layer-mix` "
         "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True, values=tuple(BASELINES),
     )  # fmt: skip
-    top: tuple = option(
-        (1, 2, 3), "Numbers of uppermost blocks that train.", of=int, smoke=(1,), extends=True, range=Whole()
-    )
+    top: tuple = several((1, 2, 3), "Numbers of uppermost blocks that train.", Whole(), smoke=(1,))
 
     columns = {
         "arm": of("title"),
@@ -266,15 +255,13 @@ class LowResource(Comparison):
     figures = "He et al. 2021, table 2, figure 3"
     paper = "he-2021"
 
-    counts: Tuple[float, ...] = option(
-        (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.", of=float,
-        smoke=(16, 0.3), extends=True, range=Real(above=0, such_as=1000),
+    counts: Tuple[float, ...] = several(
+        (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.",
+        Real(above=0, such_as=1000), smoke=(16, 0.3),
     )  # fmt: skip
-    sizes: Tuple[int, ...] = option(
-        (64,),
-        "Sizes of the adapters among which validation chooses. With several, adapters are searched more than full "
-        "fine-tuning.",
-        of=int, smoke=(8,), extends=True, range=SIZE,
+    sizes: Tuple[int, ...] = several(
+        (64,), "Sizes of the adapters among which validation chooses. With several, adapters are searched more than "
+        "full fine-tuning.", SIZE, smoke=(8,),
     )  # fmt: skip
     seeds: int = option(5, "Trainings at the best rate and size, with the seeds from 0 on.", smoke=2, extends=True)
     rows: int = option(None, "Not for this study, which has `--counts`.", range=Whole())
@@ -307,16 +294,12 @@ class LowResource(Comparison):
         count = int(count * len(task.train)) if count < 1 else int(count)
         return few_rows(task, count, self.validation_rows, self.reported_rows, identity["seed"])
 
-    def summarise(self, values):
-        summary, best = super().summarise(values), self.best_runs(values)
-        for task, about in summary["tasks"].items():
-            for name, row in about["arms"].items():
-                row["rows"] = best[task][name][0]["train_rows"]
-                row["size"] = best[task][name][0].get("size")
-                kind, _, count = name.partition(", ")
-                if kind == "adapters":
-                    row["minus_full"] = paired_by_seed(best[task][name], best[task].get(f"full, {count}", ()))
-        return summary
+    def more(self, name, by_arm):
+        (kind, _, count), runs = name.partition(", "), by_arm[name]
+        about = {"rows": runs[0]["train_rows"], "size": runs[0].get("size")}
+        if kind == "adapters":
+            about["minus_full"] = paired_by_seed(runs, by_arm.get(f"full, {count}", ()))
+        return about
 
     def draw(self, summary, figure):
         for panel, about in by_task(figure, summary["tasks"], "training rows", log=True):
@@ -336,12 +319,11 @@ class Stability(Comparison):
     paper = "he-2021"
     chooses = False
 
-    learning_rates: tuple = option(
-        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of both arms, or of adapters.", of=float, smoke=(1e-4, 1e-3),
-        extends=True, range=RATE,
-    )  # fmt: skip
-    full_learning_rates: tuple = option(
-        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of full fine-tuning.", of=float, smoke=(1e-4,), extends=True, range=RATE
+    learning_rates: tuple = several(
+        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of both arms, or of adapters.", RATE, smoke=(1e-4, 1e-3)
+    )
+    full_learning_rates: tuple = several(
+        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of full fine-tuning.", RATE, smoke=(1e-4,)
     )
     seeds: int = option(20, "Trainings at each rate, with the seeds from 0 on.", smoke=2, extends=True)
     rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
@@ -444,7 +426,6 @@ class Curves(Comparison):
         return summary
 
     def _curve(self, title, runs):
-        """What an arm's runs come to, a dict."""
         metric, looks = runs[0]["metric"], list(zip(*(run["validation"] for run in runs)))
         scores, losses = [statistics.fmean(look[metric] for look in of_seeds) for of_seeds in looks], None
         if "loss" in looks[0][0]:

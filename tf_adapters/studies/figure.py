@@ -1,13 +1,12 @@
 """Figures that a paper could print, each as PNG and SVG, and a page of them."""
 
 import html
-import importlib.util
 import json
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.json_input import read_json
 from tf_adapters.paths import to_path
-from tf_adapters.saving.atomic import write_text
+from tf_adapters.saving.atomic import replacing, write_text
 from tf_adapters.studies.lab import SUMMARY_FILE
 
 WIDTH, HEIGHT = 5.2, 3.6
@@ -23,18 +22,10 @@ _STYLE = {
 }  # fmt: skip
 
 
-def check_matplotlib():
-    """Raise InputError where there is no Matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InputError('A study draws its figure with Matplotlib: run `pip install "tf_adapters[plots]"`.')
-
-
 def write_figure(study, summary, folder):
     """Draw a study's summary as `NAME.png` and `NAME.svg`."""
     import matplotlib
     from matplotlib.figure import Figure
-
-    from tf_adapters.saving.atomic import replacing
 
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")

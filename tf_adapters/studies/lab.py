@@ -48,9 +48,8 @@ def run(study, output, *, resume=False, observer=None):
     >>> from tf_adapters.studies import Ablation
     >>> summary = run(Ablation(directories=("adapters/film",), input="test.csv"), "studies/ablation")
     """
-    from tf_adapters.studies.figure import check_matplotlib
-
-    check_matplotlib()
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError('A study draws its figure with Matplotlib: run `pip install "tf_adapters[plots]"`.')
     for package in study.packages:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")

@@ -3,6 +3,8 @@
 import math
 import statistics
 
+from tf_adapters.tasks.metrics import METRICS
+
 
 def about_rows(task, reported):
     """What a run says of its rows, a dict."""
@@ -17,8 +19,6 @@ def about_rows(task, reported):
 
 def primary_of(task):
     """The name of the number that counts of a task."""
-    from tf_adapters.tasks.metrics import METRICS
-
     return METRICS[task.metric].primary
 
 

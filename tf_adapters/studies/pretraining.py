@@ -71,7 +71,7 @@ class Pretraining(Comparison):
     def measure(self, lab):
         self.check_tasks()
         for task in self.tasks:
-            for name in ("adapters", "full"):
+            for name in ("adapters", "full") if self.checkpoints else ():
                 identity = {"measured": "pretraining", "task": task, "arm": name}
                 lab.value(identity, lambda task=task, name=name: self._pretrain(lab, task, name))
         super().measure(lab)
@@ -117,21 +117,24 @@ class Pretraining(Comparison):
         return experiment, reported, data
 
     def summarise(self, values):
-        summary, best = super().summarise(values), self.best_runs(values)
+        summary = super().summarise(values)
         for task, about in summary["tasks"].items():
             about["pretraining"] = {
                 value["arm"]: {name: value[name] for name in ("head", "numbers", "texts")}
                 for value in values
                 if value["measured"] == "pretraining" and value["task"] == task
             }
-            for name, row in about["arms"].items():
-                base, _, step = name.partition(", ")
-                runs = [run for run in best[task][name] if not is_failed(run)]
-                row["steps"] = int(step or 0)
-                row["minus_alone"] = paired_by_seed(runs, best[task][base]) if step else None
-                curves = [[look[run["metric"]] for look in run.get("every_epoch", run["validation"])] for run in runs]
-                row["curve"] = spread([statistics.fmean(scores) for scores in zip(*curves)])
         return summary
+
+    def more(self, name, by_arm):
+        base, _, step = name.partition(", ")
+        runs = [run for run in by_arm[name] if not is_failed(run)]
+        curves = [[look[run["metric"]] for look in run.get("every_epoch", run["validation"])] for run in runs]
+        return {
+            "steps": int(step or 0),
+            "minus_alone": paired_by_seed(runs, by_arm[base]) if step else None,
+            "curve": spread([statistics.fmean(scores) for scores in zip(*curves)]),
+        }
 
     def draw(self, summary, figure):
         titles = ("", ": adapters", ": full fine-tuning", ": spread over epochs")

@@ -4,8 +4,10 @@ Ren et al. 2019, Generating Natural Language Adversarial Examples through Probab
 """
 
 import collections
+import contextlib
 import copy
 import dataclasses
+import functools
 import re
 from typing import Dict, List, Optional
 
@@ -87,7 +89,7 @@ class WordNet:
     """
 
     def __init__(self, reader):
-        self.reader, self._found = reader, {}
+        self.reader, self._look_up = reader, functools.cache(self._look_up)
 
     def synonyms(self, word, part=None):
         """Other words of the same meanings and part of speech, a sorted list of str of the same capitalisation.
@@ -96,10 +98,8 @@ class WordNet:
             word: str.
             part: "n", "v", "a" or "r"; None for the part as which WordNet's texts have the word most often.
         """
-        key = word.lower(), part
-        if key not in self._found:
-            self._found[key] = self._look_up(*key)
-        return [_cased(found, word) for found in self._found[key]]
+        found = self._look_up(word.lower(), part)
+        return [name.capitalize() for name in found] if word[:1].isupper() else found
 
     def _look_up(self, word, part):
         if word in FUNCTION_WORDS or not word.isalpha():
@@ -110,7 +110,8 @@ class WordNet:
         synsets = self.reader.synsets(word, pos=part)
         names = {lemma.name().replace("_", " ").lower() for synset in synsets for lemma in synset.lemmas()}
         base = self.reader.morphy(word, part)
-        return sorted(name for name in names if name not in (word, base) and all(map(_is_word, name.split())))
+        names = [name for name in names if name not in (word, base)]
+        return sorted(name for name in names if all(one.replace("-", "").isalpha() for one in name.split()))
 
     def _usual_part(self, word):
         counts = collections.Counter()
@@ -136,17 +137,16 @@ def read_wordnet(folder=None):
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
     if folder is None:
-        try:
-            root = nltk.data.find("corpora/wordnet")
-        except LookupError:
-            try:
-                root = nltk.data.find("corpora/wordnet.zip/wordnet/")
-            except LookupError:
-                raise InputError(
-                    "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
-                    "{wordnet}.",
-                    wordnet=NAME,
-                ) from None
+        for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
+            with contextlib.suppress(LookupError):
+                root = nltk.data.find(place)
+                break
+        else:
+            raise InputError(
+                "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
+                "{wordnet}.",
+                wordnet=NAME,
+            )
     else:
         root = to_path(folder)
         if not (root / "data.noun").is_file():
@@ -168,14 +168,6 @@ def read_wordnet(folder=None):
         raise InputError(f"{{wordnet}}: {error}", wordnet=str(folder or root)) from None
 
 
-def _is_word(text):
-    return text.replace("-", "").isalpha()
-
-
-def _cased(text, like):
-    return text.capitalize() if like[:1].isupper() else text
-
-
 def attack(texts, labels, probabilities, candidates):
     """Attack texts together, in four passes over all their variants.
 
@@ -193,42 +185,52 @@ def attack(texts, labels, probabilities, candidates):
 
     Reference: Ren et al. 2019, sections 3.2 and 3.3.
     """
-    before = np.asarray(probabilities([(number, text.replaced({})) for number, text in enumerate(texts)]))
+
+    def ask(variants):
+        """The probabilities of texts, dicts by keys of which a text's number is the first."""
+        found = probabilities([(key[0], text) for key, text in variants.items()]) if variants else ()
+        return dict(zip(variants, np.asarray(found)))
+
+    before = [*ask({(number,): text.replaced({}) for number, text in enumerate(texts)}).values()]
     attacked = [
         number for number, label in enumerate(labels) if before[number].argmax() == label and texts[number].places
     ]
-    variants, about = [], []
-    for number in attacked:
-        for word, replacements in enumerate(candidates[number]):
-            for replacement in [None, *replacements]:
-                changed = {word: UNKNOWN if replacement is None else replacement}
-                variants.append((number, texts[number].replaced(changed)))
-                about.append((number, word, replacement))
+    variants = {
+        (number, word, replacement): texts[number].replaced({word: UNKNOWN if replacement is None else replacement})
+        for number in attacked
+        for word, replacements in enumerate(candidates[number])
+        for replacement in [None, *replacements]
+    }
     lost = {number: {} for number in attacked}
     saliency = {number: np.zeros(len(texts[number].places)) for number in attacked}
-    found = np.asarray(probabilities(variants)) if variants else ()
-    for (number, word, replacement), row in zip(about, found):
+    for (number, word, replacement), row in ask(variants).items():
         loss = before[number][labels[number]] - row[labels[number]]
         if replacement is None:
             saliency[number][word] = loss
         elif word not in lost[number] or loss > lost[number][word][0]:
             lost[number][word] = loss, replacement
-    orders = {number: _order(lost[number], saliency[number]) for number in attacked}
-    variants, about = [], []
+    # Words as they are replaced: the loss of each times the softmax of the saliencies, the greatest first.
+    orders = {}
     for number in attacked:
-        for count in range(1, len(orders[number]) + 1):
-            changed = {word: lost[number][word][1] for word in orders[number][:count]}
-            variants.append((number, texts[number].replaced(changed)))
-            about.append((number, count))
+        weights = np.exp(saliency[number] - saliency[number].max())
+        weights /= weights.sum()
+        orders[number] = sorted(lost[number], key=lambda word: -lost[number][word][0] * weights[word])
+    variants = {
+        (number, count): texts[number].replaced({word: lost[number][word][1] for word in order[:count]})
+        for number, order in orders.items()
+        for count in range(1, len(order) + 1)
+    }
     flipped: Dict[int, int] = {}
-    found = np.asarray(probabilities(variants)) if variants else ()
-    for (number, count), row in zip(about, found):
-        if number not in flipped and row.argmax() != labels[number]:
-            flipped[number] = count
-    return [
-        _outcome(texts[number], number in lost, flipped.get(number), orders.get(number, ()), lost.get(number))
-        for number in range(len(texts))
-    ]
+    for (number, count), row in ask(variants).items():
+        if row.argmax() != labels[number]:
+            flipped.setdefault(number, count)
+    found = []
+    for number, text in enumerate(texts):
+        success = number in flipped if number in orders else None
+        changed = {word: lost[number][word][1] for word in orders.get(number, ())[: flipped.get(number)]}
+        words = [(text.words[word], replacement) for word, replacement in changed.items()]
+        found.append(Attacked(text.replaced(changed), success, words, len(text.places)))
+    return found
 
 
 def reading_unknown(tokenizer):
@@ -251,7 +253,7 @@ def reading_unknown(tokenizer):
 
     def tokenize(text):
         found = tokenizer.tokenize(text)
-        flat, rows, stays = found.flat_values.numpy().copy(), found.value_rowids().numpy(), None
+        flat, rows = found.flat_values.numpy().copy(), found.value_rowids().numpy()
         stays = np.ones(len(flat), bool)
         for word in spelled:
             places = np.arange(len(flat) - len(word) + 1)
@@ -267,26 +269,6 @@ def reading_unknown(tokenizer):
     reading = copy.copy(tokenizer)
     reading.tokenize = tokenize
     return reading
-
-
-def _order(lost, saliency):
-    """Words as they are replaced: the loss of each times the softmax of the saliencies, the greatest first."""
-    weights = np.exp(saliency - saliency.max())
-    weights /= weights.sum()
-    return sorted(lost, key=lambda word: -lost[word][0] * weights[word])
-
-
-def _outcome(text, was_attacked, count, order, lost):
-    if not was_attacked:
-        return Attacked(text.replaced({}), None, [], len(text.places))
-    used = order[: len(order) if count is None else count]
-    changed = {word: lost[word][1] for word in used}
-    return Attacked(
-        text.replaced(changed),
-        count is not None,
-        [(text.words[word], replacement) for word, replacement in changed.items()],
-        len(text.places),
-    )
 
 
 def entity_swaps(texts, tags, labels):
@@ -318,11 +300,6 @@ def entity_swaps(texts, tags, labels):
 
 def entities_of(tags):
     """The entities of a sentence's tags: list of `(type, first word, last word)`."""
-    found = []
-    for place, tag in enumerate(tags):
-        mark, _, kind = tag.partition("-")
-        if mark == "B" or (mark == "I" and not (found and found[-1][2] == place - 1 and found[-1][0] == kind)):
-            found.append((kind, place, place))
-        elif mark == "I":
-            found[-1] = (kind, found[-1][1], place)
-    return found
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return get_entities(tags)

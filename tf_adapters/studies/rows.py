@@ -4,6 +4,7 @@ import dataclasses
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
+from tf_adapters.tasks.analysis import language_of
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5
@@ -124,8 +125,6 @@ def joined(rows):
 
 def by_language(rows):
     """Dict from a language to the rows of its tasks, which are joined; a task whose name has none stands for itself."""
-    from tf_adapters.tasks.analysis import language_of
-
     found = {}
     for task, of_task in rows.items():
         found.setdefault(language_of(task) or task, []).append(of_task)

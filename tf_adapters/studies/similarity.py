@@ -96,17 +96,9 @@ class Similarity(OfTrained):
             panel.set_ylim(top=1.02)
 
 
-@dataclasses.dataclass(frozen=True)
-class DrawnTokens:
-    """Tokens of encoded texts: `encoded` as of `Tokenizer.encode`, and the `rows` and `places` of those drawn."""
-
-    encoded: dict
-    rows: object
-    places: object
-
-
 def draw_tokens(tokenizer, rows, count, task):
-    """So many tokens of some rows, drawn by a fixed seed, none of them special; `DrawnTokens`.
+    """So many tokens of some rows, drawn by a fixed seed, none of them special: what `Tokenizer.encode` gives of the
+    texts, and the rows and places of the tokens that are drawn.
 
     Raises:
         InputError: the rows have fewer.
@@ -128,11 +120,12 @@ def draw_tokens(tokenizer, rows, count, task):
         )
     # RandomState's stream is frozen by NumPy.
     drawn = np.sort(np.random.RandomState(0).permutation(usable)[:count])
-    return DrawnTokens(encoded, row[drawn], place[drawn])
+    return encoded, row[drawn], place[drawn]
 
 
 def states_of_tokens(model, tokenizer, chosen, batch_size):
-    """What the embeddings and each block compute of some tokens: a list of float32 arrays, `(tokens, hidden)`."""
+    """What the embeddings and each block compute of some tokens, as `draw_tokens` gives them: a list of float32 arrays,
+    `(tokens, hidden)`."""
     import tensorflow as tf
 
     from tf_adapters.models.state import state_of
@@ -147,17 +140,17 @@ def states_of_tokens(model, tokenizer, chosen, batch_size):
         hidden = main(family.inputs(inputs), output_hidden_states=True, training=False).hidden_states
         return [tf.cast(tf.gather_nd(block, at), tf.float32) for block in hidden]
 
-    found = None
-    for positions, inputs in sorted_batches(chosen.encoded, batch_size=batch_size, tokenizer=tokenizer):
-        in_batch = np.full(chosen.encoded["input_ids"].nrows(), -1)
+    (encoded, rows, places), found = chosen, None
+    for positions, inputs in sorted_batches(encoded, batch_size=batch_size, tokenizer=tokenizer):
+        in_batch = np.full(encoded["input_ids"].nrows(), -1)
         in_batch[positions] = np.arange(len(positions))
-        drawn = np.flatnonzero(in_batch[chosen.rows] >= 0)
+        drawn = np.flatnonzero(in_batch[rows] >= 0)
         if not len(drawn):
             continue
-        at = np.stack([in_batch[chosen.rows[drawn]], chosen.places[drawn]], axis=1)
+        at = np.stack([in_batch[rows[drawn]], places[drawn]], axis=1)
         blocks = states(inputs, tf.constant(at, tf.int64))
         if found is None:
-            found = [np.empty((len(chosen.rows), block.shape[-1]), np.float32) for block in blocks]
+            found = [np.empty((len(rows), block.shape[-1]), np.float32) for block in blocks]
         for array, block in zip(found, blocks):
             array[drawn] = block.numpy()
     return found
