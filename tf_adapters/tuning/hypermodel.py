@@ -1,5 +1,6 @@
 """The models and trainings of a search space, for keras-tuner."""
 
+import contextlib
 import hashlib
 import json
 
@@ -129,10 +130,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             self._declare(hp, "trainable", modes)
             names.remove("trainable")
         for name in names:
-            if len(modes) > 1 and DIMENSIONS[name].field is not None:
-                with hp.conditional_scope("trainable", ["adapters"]):
-                    self._declare(hp, name, self.space[name])
-            else:
+            depends = len(modes) > 1 and DIMENSIONS[name].field is not None
+            with hp.conditional_scope("trainable", ["adapters"]) if depends else contextlib.nullcontext():
                 self._declare(hp, name, self.space[name])
 
     def values(self, hp):
@@ -173,9 +172,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
     def experiment(self, hp):
         """The `Experiment` of a trial."""
         values = self.values(hp)
-        changes = {
-            DIMENSIONS[name].field: value for name, value in values.items() if DIMENSIONS[name].field is not None
-        }
+        changes = {DIMENSIONS[name].field: value for name, value in values.items() if DIMENSIONS[name].field}
         return Experiment(
             self.source, self.task, self.recipe, self.settings(hp), adapter=changed_adapter(self.recipe, changes),
             trainable=values.get("trainable"), max_length=self.tokens,
@@ -280,11 +277,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             default = usual if usual in choice else choice.low
             make(name, choice.low, choice.high, sampling="log" if choice.log else "linear", default=default)
         else:
-            hp.Choice(
-                name,
-                [_encode(choice, value) for value in choice],
-                default=_encode(choice, usual if usual in choice else choice[0]),
-            )
+            default = _encode(choice, usual if usual in choice else choice[0])
+            hp.Choice(name, [_encode(choice, value) for value in choice], default=default)
 
 
 def _encode(choice, value):
