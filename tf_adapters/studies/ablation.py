@@ -6,10 +6,15 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.studies.comparison import Arm, option
 from tf_adapters.studies.figure import heat_map, panels
 from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import percent, spread
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.rows import sample_rows
 
 # Each is an arm's recipe, None for the study's own, and what it changes of the adapter.
 VARIANTS = {
@@ -63,7 +68,6 @@ class Ablation(OfTrained):
         if not self.directories:
             super().measure(lab)
             return
-        from tf_adapters.saving.settings import read_settings
 
         for directory in self.directories:
             if read_settings(directory)["adapter"] is None:
@@ -78,8 +82,6 @@ class Ablation(OfTrained):
 
     def _ablate_directory(self, lab, directory):
         from tf_adapters.pipeline import labelled_rows, load_pipeline
-        from tf_adapters.saving.settings import task_of
-        from tf_adapters.tasks.own_files import rows_from_file
 
         scorer, settings = load_pipeline(directory, batch_size=self.batch_size or 32, fast=self.fast or None)
         if self.input is not None:
@@ -97,12 +99,8 @@ class Ablation(OfTrained):
         return self._ablate(lab, scorer, settings, reported)
 
     def _ablate(self, lab, scorer, settings, rows):
-        from tf_adapters.kinds import get_kind
         from tf_adapters.models.injection import set_active
         from tf_adapters.models.state import state_of
-        from tf_adapters.saving.settings import task_of
-        from tf_adapters.tasks.metrics import METRICS
-        from tf_adapters.tasks.rows import sample_rows
 
         (kind_name, labels), state = task_of(settings), state_of(scorer.model)
         kind, metric, name = get_kind(kind_name), settings["task"]["metric"], state.active
@@ -111,9 +109,9 @@ class Ablation(OfTrained):
         if self.reported_rows is not None:
             rows = sample_rows(rows, count=self.reported_rows, seed=0)
 
-        def score(left, progress=None):
+        def score(left):
             set_active(scorer.model, name, blocks=left)
-            return kind.score(metric, rows, kind.predict(scorer, rows, progress=progress))
+            return kind.score(metric, rows, kind.predict(scorer, rows))
 
         whole = score(blocks)
         number = self.number or ("accuracy" if "accuracy" in whole else METRICS[metric].primary)

@@ -6,7 +6,9 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
 from tf_adapters.ranges import Whole
+from tf_adapters.saving.settings import task_of
 from tf_adapters.studies.comparison import option
 from tf_adapters.studies.figure import by_task, line
 from tf_adapters.studies.inside import OfTrained
@@ -22,6 +24,9 @@ from tf_adapters.studies.pwws import (
     read_wordnet,
     reading_unknown,
 )
+from tf_adapters.tasks.metrics import probabilities
+from tf_adapters.tasks.rows import Rows, sample_rows
+from tf_adapters.tasks.words import WordRows
 
 _TEXTS_AT_ONCE = 64
 
@@ -79,10 +84,7 @@ class Attack(Pretraining, OfTrained):
     def look_into(self, lab, directory, experiment, reported, identity):
         import tensorflow as tf
 
-        from tf_adapters.kinds import get_kind
         from tf_adapters.pipeline import load_pipeline
-        from tf_adapters.tasks.metrics import probabilities
-        from tf_adapters.tasks.rows import Rows, sample_rows
 
         task = experiment.task_of(identity["seed"])
         kind = get_kind(task.kind)
@@ -187,10 +189,7 @@ def tags_of(directory, sentences):
     """
     import tensorflow as tf
 
-    from tf_adapters.kinds import get_kind
     from tf_adapters.pipeline import load_pipeline
-    from tf_adapters.saving.settings import task_of
-    from tf_adapters.tasks.words import WordRows
 
     scorer, settings = load_pipeline(directory)
     kind, labels = task_of(settings)

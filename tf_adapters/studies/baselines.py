@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from tf_adapters.errors import InputError
+from tf_adapters.kinds import get_kind
 from tf_adapters.tasks import analysis
 from tf_adapters.tasks.analysis import texts_of
 from tf_adapters.tasks.metrics import METRICS
@@ -131,7 +132,6 @@ def block_means(encoder, tokenizer, rows, batch_size):
 
 def _train(model, task, reported, features, learning_rate, batch_size):
     from tf_adapters._keras import keras
-    from tf_adapters.kinds import get_kind
 
     score = METRICS[task.metric]
     model.compile(keras.optimizers.Adam(learning_rate), **get_kind(task.kind).losses())

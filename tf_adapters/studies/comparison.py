@@ -1,7 +1,7 @@
 """What a study is: its options, arms that are trained on tasks, the choice of a rate, what that comes to, its table."""
 
 import dataclasses
-import pathlib
+import json
 from typing import Callable, ClassVar, Optional, Tuple
 
 from tf_adapters.errors import InputError
@@ -199,11 +199,7 @@ class Comparison:
 
     def settings(self):
         """The options, a dict for JSON."""
-        values = {name: getattr(self, name) for name in choices_of(type(self))}
-        return {
-            name: [*value] if isinstance(value, tuple) else str(value) if isinstance(value, pathlib.Path) else value
-            for name, value in values.items()
-        }
+        return json.loads(json.dumps({name: getattr(self, name) for name in choices_of(type(self))}, default=str))
 
     def check(self):
         """Raise InputError for options that do not fit together, before anything is loaded."""

@@ -7,11 +7,13 @@ import statistics
 
 import numpy as np
 
+from tf_adapters.kinds import get_kind
 from tf_adapters.ranges import Real, Whole
 from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.studies.comparison import Comparison, both_arms, identity_of, option
 from tf_adapters.studies.figure import by_task, heat_map, look, panels
 from tf_adapters.studies.numbers import is_failed, of, rank, spread
+from tf_adapters.tasks.rows import sample_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +33,9 @@ class OfTrained(Comparison):
     def run_arm(self, lab, task, name, arm, seed):
         super().run_arm(lab, task, name, arm, seed)
         identities = [identity_of(task, name, point, seed) for point in self.points(arm)]
-        runs = {id(run): identity for identity in identities if (run := lab.find(identity)) is not None}
-        best = next(iter(rank([lab.find(identity) for identity in runs.values()])), None)
-        if best is not None and not is_failed(best):
-            identity = runs[id(best)]
+        runs = [run for run in map(lab.find, identities) if run is not None]
+        if runs and not is_failed(rank(runs)[0]):
+            identity = {key: rank(runs)[0][key] for key in identities[0]}
 
             def look():
                 directory = lab.model_of(identity)
@@ -43,7 +44,7 @@ class OfTrained(Comparison):
                 return self.look_into(lab, directory, *self.experiment(lab, arm, identity)[:2], identity)
 
             lab.value({**identity, "measured": self.name}, look)
-        for identity in runs.values():
+        for identity in identities:
             remove_folder(lab.model_of(identity))
 
     def look_into(self, lab, directory, experiment, reported, identity):
@@ -120,11 +121,9 @@ class Landscape(OfTrained):
 
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras
-        from tf_adapters.kinds import get_kind
         from tf_adapters.kinds.scoring import Scorer
         from tf_adapters.models.state import state_of
         from tf_adapters.saving.directory import load_adapter
-        from tf_adapters.tasks.rows import sample_rows
 
         keras.backend.clear_session()
         model, tokenizer = experiment.build(identity["seed"])
@@ -289,7 +288,6 @@ class GradientNorms:
     def __init__(self, model, tokenizer, task, batch_size, batches, seed):
         import tensorflow as tf
 
-        from tf_adapters.kinds import get_kind
         from tf_adapters.models.state import state_of
         from tf_adapters.models.transformers.heads import outputs_of
         from tf_adapters.text.batching import training_batches

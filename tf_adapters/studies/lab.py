@@ -54,15 +54,15 @@ def run(study, output, *, resume=False, observer=None):
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")
     output = to_path(output)
-    if not resume and (output / STUDY_FILE).exists():
+    begun = (output / STUDY_FILE).exists()
+    if begun and not resume:
         raise InputError("{output} holds a study: go on with it by {resume}, or give another folder.",
                          output=output, resume=NAME)  # fmt: skip
-    is_new = not (output / STUDY_FILE).exists()
     lab = Lab(output, study, resume=resume, observer=observer)
     try:
         study.measure(lab)
     except InputError:
-        if is_new and not lab.values:
+        if not begun and not lab.values:
             # Refused before there is anything to go on with: the folder is free again.
             clear(output)
             with contextlib.suppress(OSError):
@@ -173,13 +173,8 @@ class Lab:
             left = self.seconds / self.measured * (self.total - self.number + 1)
         self.observer.value(self.number, self.total, describe(identity), left)
         started = time.monotonic()
-        self._keep({**identity, **measure()})
-        self.seconds += time.monotonic() - started
-        self.measured += 1
-        return self.values[-1]
-
-    def _keep(self, value):
-        path, line = self.folder / VALUES_FILE, json.dumps(finite(value), allow_nan=False)
+        line = json.dumps(finite({**identity, **measure()}), allow_nan=False)
+        path = self.folder / VALUES_FILE
         try:
             with open(path, "a", encoding="utf-8") as file:
                 file.write(line + "\n")
@@ -188,6 +183,9 @@ class Lab:
         except OSError as error:
             raise InputError(f"{path} cannot be written: {reason(error)}.") from None
         self.values.append(json.loads(line))
+        self.seconds += time.monotonic() - started
+        self.measured += 1
+        return self.values[-1]
 
     def train(self, identity, experiment, *, seed=None, scored=(), keep=False):
         """Train, and score rows by the best epoch and by the last; a dict for `value`.

@@ -3,6 +3,7 @@
 import math
 import statistics
 
+from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.metrics import METRICS
 
 
@@ -24,8 +25,6 @@ def primary_of(task):
 
 def constant_score(task, reported):
     """The metric of answering each row alike, with the rows' most frequent label, or None."""
-    from tf_adapters.kinds import get_kind
-
     kind = get_kind(task.kind)
     constant = kind.constant(reported, task.labels)
     return None if constant is None else kind.score(task.metric, reported, constant)[primary_of(task)]

@@ -9,9 +9,12 @@ from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import RATE, Comparison, both_arms, option, paired_by_seed
 from tf_adapters.studies.figure import SCORE, boxes, finish, line, look, panels
-from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
+from tf_adapters.studies.lab import Stopped
 from tf_adapters.studies.numbers import SCORES, interval_words, is_failed, of, percent, rate_words, spread
 from tf_adapters.studies.rows import load
+from tf_adapters.tasks.own_files import without_labels
+
+PRETRAINING = {"measured": "pretraining"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,27 +75,24 @@ class Pretraining(Comparison):
         self.check_tasks()
         for task in self.tasks:
             for name in ("adapters", "full") if self.checkpoints else ():
-                identity = {"measured": "pretraining", "task": task, "arm": name}
-                lab.value(identity, lambda task=task, name=name: self._pretrain(lab, task, name))
+                identity = {**PRETRAINING, "task": task, "arm": name}
+                lab.value(identity, lambda identity=identity: self._pretrain(lab, identity))
         super().measure(lab)
 
-    def _folder(self, lab, task, name):
-        return lab.folder / MODELS_FOLDER / slug({"measured": "pretraining", "task": task, "arm": name})
-
-    def _pretrain(self, lab, task, name):
+    def _pretrain(self, lab, identity):
         from tf_adapters._keras import keras
         from tf_adapters.models.transformers.loading import load_backbone
-        from tf_adapters.tasks.own_files import without_labels
         from tf_adapters.text.loading import load_tokenizer
         from tf_adapters.training.pretrain import pretrain
 
         keras.backend.clear_session()
         keras.utils.set_random_seed(0)
-        folder, steps = self._folder(lab, task, name), sorted(self.checkpoints)
+        folder, steps = lab.model_of(identity), sorted(self.checkpoints)
+        task, name = identity["task"], identity["arm"]
         recipe = self.recipe_of(self.arms()[name])
         data = without_labels(load(task, self.data_dir))
         if self.rows is not None:
-            data, _ = self.rows_of({"task": task, "arm": name, "seed": 0})
+            data, _ = self.rows_of({**identity, "seed": 0})
             data = without_labels(data)
         model = load_backbone(self.model, head="masked-lm")
         tokenizer = load_tokenizer(model, max_length=self.max_length or recipe.max_length)
@@ -112,8 +112,8 @@ class Pretraining(Comparison):
         experiment, reported, data = super().experiment(lab, arm, identity)
         name, _, step = identity["arm"].partition(", ")
         if step:
-            pretrained = self._folder(lab, identity["task"], name) / f"step-{step}"
-            experiment = dataclasses.replace(experiment, pretrained=pretrained)
+            folder = lab.model_of({**PRETRAINING, "task": identity["task"], "arm": name})
+            experiment = dataclasses.replace(experiment, pretrained=folder / f"step-{step}")
         return experiment, reported, data
 
     def summarise(self, values):
