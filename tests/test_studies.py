@@ -18,7 +18,9 @@ from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import RANGES, choices_of
 from tf_adapters.recipes import RECIPES
 from tf_adapters.saving.directory import load_trained
-from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, pwws, run
+from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
+from tf_adapters.studies import attack as pwws
+from tf_adapters.studies.attack import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
 from tf_adapters.studies.cross_lingual import CrossLingual
@@ -26,7 +28,6 @@ from tf_adapters.studies.figure import write_figure
 from tf_adapters.studies.inside import GradientNorms, groups_of, width
 from tf_adapters.studies.lab import Lab, read_values
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
-from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.rows import by_language, held_out, load
 from tf_adapters.studies.similarity import similarity
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files

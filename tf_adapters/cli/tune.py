@@ -23,6 +23,7 @@ from tf_adapters.paths import find_here
 from tf_adapters.ranges import choices_of, number_or_word
 from tf_adapters.recipes import check_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder, write_text
+from tf_adapters.training.disk import refuse_other
 from tf_adapters.tuning import worker_name
 from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range, get_space
 
@@ -124,7 +125,7 @@ def tune(
     console = terminal()
     start(console, precision=speed.precision)
     with console.status("Loading keras-tuner ..."):
-        from tf_adapters.tuning.hypermodel import AdapterHyperModel, keras_tuner
+        from tf_adapters.tuning.search import AdapterHyperModel, keras_tuner
     data = chosen.read(console)
     hypermodel = AdapterHyperModel(
         model, functools.partial(chosen.sampled, data), space=values, recipe=recipe or usual_recipe,
@@ -224,8 +225,7 @@ def _read_choice(text, name, choice):
 def _run_search(console, hypermodel, oracle, output, settings):
     """Search, showing and writing each trial as it ends; the `AdapterTuner`."""
     from tf_adapters.cli.progress import TrainingProgress
-    from tf_adapters.tuning.hypermodel import keras_tuner
-    from tf_adapters.tuning.tuner import AdapterTuner
+    from tf_adapters.tuning.search import AdapterTuner, keras_tuner
 
     objective = hypermodel.objective.name.replace("_", " ")
     if len(hypermodel.seeds) > 1:
@@ -271,8 +271,6 @@ def _run_search(console, hypermodel, oracle, output, settings):
 
 
 def _check_settings(output, settings):
-    from tf_adapters.training.disk import refuse_other
-
     if not (output / SETTINGS_FILE).exists():
         raise InputError(
             f"--output {output} is not the chief's: give the folder that it writes, which all machines must share."
