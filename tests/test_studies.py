@@ -15,22 +15,21 @@ from tests.conftest import write_checkpoint
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import set_trainable
-from tf_adapters.ranges import RANGES
+from tf_adapters.ranges import RANGES, choices_of
 from tf_adapters.recipes import RECIPES
 from tf_adapters.saving.directory import load_trained
-from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, pwws, run
+from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
+from tf_adapters.studies import attack as pwws
+from tf_adapters.studies.attack import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
 from tf_adapters.studies.cross_lingual import CrossLingual
 from tf_adapters.studies.figure import write_figure
-from tf_adapters.studies.gradients import GradientNorms, groups_of
+from tf_adapters.studies.inside import GradientNorms, groups_of, width
 from tf_adapters.studies.lab import Lab, read_values
-from tf_adapters.studies.landscape import width
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
-from tf_adapters.studies.pwws import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.rows import by_language, held_out, load
 from tf_adapters.studies.similarity import similarity
-from tf_adapters.studies.study import options_of
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text import ByteLevelBpe
@@ -198,7 +197,7 @@ def test_bad_options_are_refused_in_a_sentence(refused, tmp_path):
 
 def test_every_option_that_takes_numbers_has_a_range():
     for study in STUDIES.values():
-        for option, about in options_of(study).items():
+        for option, about in choices_of(study).items():
             annotation = str(study.__dataclass_fields__[option].type)
             if about.of in (int, float) or re.search(r"\b(int|float)\b", annotation):
                 assert about.range is not None or option in RANGES, option

@@ -359,7 +359,7 @@ def _curves(recorded):
 
 @claim("Adapters end in flatter minima than full fine-tuning (He et al., figure 6)")
 def flatter(recorded):
-    from tf_adapters.studies.landscape import width
+    from tf_adapters.studies.inside import width
 
     for found in recorded.tasks("landscape", "landscape-sst2"):
         adapters, full = (found.about[arm] for arm in ("adapters", "full"))

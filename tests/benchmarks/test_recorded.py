@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.studies import recorded
 from tests.conftest import write_checkpoint
+from tf_adapters.ranges import choices_of
 from tf_adapters.studies import Init
 from tf_adapters.studies.lab import Observer, Stopped
-from tf_adapters.studies.study import options_of
 
 MADE = {
     "date": "today", "git": {"commit": "0123"}, "machine": {"cpu": "A Processor"}, "precision": "float32",
@@ -28,7 +28,7 @@ def test_a_recorded_study_is_one_that_there_is_with_options_that_it_has(name):
     words = shlex.split(recorded.command(name, "mixed_bfloat16"))
     assert words[:3] == ["tf-adapters", "study", study.name] and words[-2:] == ["--precision", "mixed_bfloat16"]
     given = {word.removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
-    assert given == {*recorded.PLAN[name][1], "precision"} <= set(options_of(type(study)))
+    assert given == {*recorded.PLAN[name][1], "precision"} <= set(choices_of(type(study)))
 
 
 def test_what_is_kept_of_a_study(tmp_path):

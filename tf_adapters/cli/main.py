@@ -59,7 +59,7 @@ def program():
     from tf_adapters.cli.predict import predict
     from tf_adapters.cli.pretrain import pretrain
     from tf_adapters.cli.serve import serve
-    from tf_adapters.cli.study import page, study_command, summary_of
+    from tf_adapters.cli.study import page, study_command
     from tf_adapters.cli.submit import push, submit
     from tf_adapters.cli.train import train
     from tf_adapters.cli.tune import tune
@@ -72,7 +72,8 @@ def program():
     analyses = "The papers' analyses: each measures, resumes after a kill, and draws its figure."
     studies = typer.Typer(name="study", help=analyses, **about)
     for study in STUDIES.values():
-        studies.command(study.name, cls=Command, short_help=summary_of(study))(command(study_command(study)))
+        summary = f"{study.about()} *{study.figures}*"
+        studies.command(study.name, cls=Command, short_help=summary)(command(study_command(study)))
     studies.command("page", cls=Command)(command(page))
     app.add_typer(studies)
 

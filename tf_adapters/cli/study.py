@@ -1,5 +1,6 @@
 """`tf-adapters study NAME`: a command for each study, made of its class."""
 
+import dataclasses
 import functools
 import inspect
 import os
@@ -11,89 +12,80 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from tf_adapters.cli import options
-from tf_adapters.cli.command import argument, option, without_none
+from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.directories import check_folder, check_new_file
 from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import check_choice
-from tf_adapters.studies.figure import write_page
-from tf_adapters.studies.lab import STUDY_FILE, TABLE_FILE, Observer, Stopped, clear, run
-from tf_adapters.studies.study import SUMMARY_FILE, options_of, title_of
-
-_run_option = functools.partial(option, panel="Run")
-
-
-def study_command(study):
-    """The function of a study's command, with its options as parameters."""
-    parameters = []
-    for name, about in options_of(study).items():
-        field, help, read = study.__dataclass_fields__[name], about.help, None
-        default, kind = field.default, without_none(field.type)
-        if about.of is not None:
-            kind, read = str, functools.partial(_read, name, about.of)
-            help += " Several: with commas between them." + (f" Default: `{_words(default)}`." if default else "")
-        elif default not in (None, False):
-            help += f" Default: `{default}`."
-        kind, default = (bool, False) if default is False else (Optional[kind], None)
-        annotation = option(kind, help, f"--{name.replace('_', '-')}", panel="Study", read=read)
-        parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        )
-    parameters += list(inspect.signature(_run).parameters.values())[2:]
-
-    def command(**values):
-        given = {name: values.pop(name) for name in options_of(study)}
-        given = {name: value for name, value in given.items() if value is not None and value is not False}
-        _run(study, given, **values)
-
-    command.__name__ = study.name
-    command.__doc__ = f"{inspect.cleandoc(study.__doc__)}\n\nReproduces: {study.figures}.\n\n{_EXAMPLES}".replace(
-        "NAME", study.name
-    )
-    command.__signature__ = inspect.Signature(parameters)
-    return command
-
+from tf_adapters.ranges import check_choice, choices_of
+from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, Observer, Stopped, clear, run
 
 _EXAMPLES = (
     "Does it run? `tf-adapters study NAME --smoke`. The folder gets `values.csv` with every value, `summary.json`, and "
     "the figure as `NAME.png` and `NAME.svg`; `tf-adapters study page FOLDER` shows the figures of all studies below a "
     "folder on one page. A study that was interrupted goes on with the same command and `--resume`."
 )
+_run = functools.partial(option, panel="Run")
 
 
-def _run(
-    study,
-    given,
-    *,
-    output: _run_option(
-        Optional[pathlib.Path], "Folder to write. Default: `studies/` and the study's name.", "--output"
-    ) = None,
-    smoke: _run_option(bool, "So small that it only shows that the study runs, in a minute or two.", "--smoke") = False,
-    resume: _run_option(
-        bool,
-        "Go on with an interrupted study, or add seeds, tasks or rates to one: what is measured stays.",
-        "--resume",
-    ) = False,
-    overwrite: _run_option(bool, "Replace the study in the output folder.", "--overwrite") = False,
-):
-    chosen = study.smoke(**given) if smoke else study(**given)
-    output = output or pathlib.Path("studies", f"{study.name}-smoke" if smoke else study.name)
-    check_choice("precision", getattr(chosen, "precision", "float32"), options.PRECISIONS)
-    begun, finished = (output / STUDY_FILE).exists(), (output / SUMMARY_FILE).exists()
-    check_folder(
-        output, marker=STUDY_FILE, what="a study", resume=resume, overwrite=overwrite, unfinished=begun,
-        finished=finished, run="study",
-    )  # fmt: skip
-    console = terminal()
-    start(console)
-    if begun and overwrite:
-        clear(output, study.name)
+def study_command(study):
+    """The function of a study's command, of which one parameter stands for the study's options."""
+    fields = []
+    for name, about in choices_of(study).items():
+        field, help, read = study.__dataclass_fields__[name], about.help, None
+        if about.of is not None:
+            usual = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in field.default)
+            help += " Several: with commas between them." + (f" Default: `{usual}`." if usual else "")
+            about, read = dataclasses.replace(about, values=None), functools.partial(_several, name, about.of)
+        elif field.default not in (None, False):
+            help += f" Default: `{field.default}`."
+        about = dataclasses.replace(about, help=help, read=read)
+        default = False if field.default is False else None
+        fields.append((name, field.type, dataclasses.field(default=default, metadata={"choice": about})))
+
+    def command(
+        *,
+        chosen: dataclasses.make_dataclass("Options", fields),
+        output: _run(Optional[pathlib.Path], "Folder to write. Default: `studies/` and the study's name.") = None,
+        smoke: _run(bool, "So small that it only shows that the study runs, in a minute or two.", "--smoke") = False,
+        resume: _run(
+            bool, "Go on with an interrupted study, or add seeds, tasks or rates to one: what is measured stays.",
+            "--resume",
+        ) = False,
+        overwrite: _run(bool, "Replace the study in the output folder.", "--overwrite") = False,
+    ):  # fmt: skip
+        given = {name: value for name, value in vars(chosen).items() if value is not None and value is not False}
+        made = study.smoke(**given) if smoke else study(**given)
+        check_choice("precision", made.precision, options.PRECISIONS)
+        output = output or pathlib.Path("studies", f"{study.name}-smoke" if smoke else study.name)
+        begun, finished = (output / STUDY_FILE).exists(), (output / SUMMARY_FILE).exists()
+        check_folder(
+            output, marker=STUDY_FILE, what="a study", resume=resume, overwrite=overwrite, unfinished=begun,
+            finished=finished, run="study",
+        )  # fmt: skip
+        console = terminal()
+        start(console)
+        if begun and overwrite:
+            clear(output, study.name)
+        try:
+            summary = run(made, output, resume=resume, observer=Shown(console))
+        except (Stopped, KeyboardInterrupt):
+            console.print("Stopped; what is measured is kept. Go on with the same command and --resume.")
+            raise typer.Exit(130) from None
+        show_summary(console, made, summary, output)
+
+    command.__doc__ = f"{inspect.cleandoc(study.__doc__)}\n\nReproduces: {study.figures}.\n\n{_EXAMPLES}".replace(
+        "NAME", study.name
+    )
+    return command
+
+
+def _several(name, of, text):
+    """The values of an option's text."""
     try:
-        summary = run(chosen, output, resume=resume, observer=Shown(console))
-    except (Stopped, KeyboardInterrupt):
-        console.print("Stopped; what is measured is kept. Go on with the same command and --resume.")
-        raise typer.Exit(130) from None
-    show_summary(console, chosen, summary, output)
+        return tuple(of(word.strip()) for word in text.split(",") if word.strip())
+    except ValueError:
+        kind = {int: "whole numbers", float: "numbers"}[of]
+        raise InputError(f"--{name.replace('_', '-')} {text} must be {kind} with commas between them.") from None
 
 
 class Shown(Observer):
@@ -146,25 +138,9 @@ def page(
     overwrite: options.Overwrite = False,
 ):
     """One HTML page with the figures and tables of all studies below a folder: `tf-adapters study page studies`."""
+    from tf_adapters.studies.figure import write_page
+
     output = output or folder / "index.html"
     check_new_file(output, overwrite=overwrite)
     count = write_page(folder, output)
     terminal().print(f"{count} studies on {output}")
-
-
-def summary_of(study):
-    """A study in a line, with the figures that it reproduces."""
-    return f"{title_of(study)} *{study.figures}*"
-
-
-def _words(values):
-    return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
-
-
-def _read(name, of, text):
-    """The values, read by `of`, that an option's text has with commas between them; a tuple."""
-    try:
-        return tuple(of(word.strip()) for word in text.split(",") if word.strip())
-    except ValueError:
-        kind = {int: "whole numbers", float: "numbers"}[of]
-        raise InputError(f"{{{name}}} must be {kind} with commas between them.", **{name: text}) from None

@@ -29,6 +29,10 @@ from tf_adapters.tuning.spaces import DIMENSIONS, SPACES, Range, get_space
 USUAL_TRIALS = 20
 BEST_FOLDER, SEARCH_FOLDER = "best", "search"
 SETTINGS_FILE, TABLE_FILE, PLOT_FILE = "search.json", "trials.csv", "trials.png"
+ORACLES = {
+    "random": "RandomSearchOracle", "bayesian": "BayesianOptimizationOracle", "hyperband": "HyperbandOracle",
+    "grid": "GridSearchOracle",
+}  # fmt: skip
 # What is searched on a scale of factors if a range is given.
 LOGARITHMIC = ("bottleneck_size", "init_stddev", "learning_rate")
 
@@ -58,7 +62,7 @@ def tune(
     tuner: _search(
         Optional[str],
         "`random`, `bayesian`, `hyperband` or `grid`. Default: `grid` for a paper's grid, otherwise `random`.",
-        values=("random", "bayesian", "hyperband", "grid"),
+        values=tuple(ORACLES),
     ) = None,
     trials: _search(
         Optional[int],
@@ -113,19 +117,18 @@ def tune(
     if recipe is not None:
         check_recipe(recipe)
     values, usual_recipe = _read_space(space, vary or [])
-    epochs = None
     if tuner == "hyperband":
-        # It gives each trial some of them, and so they are not searched.
-        choice = values.pop("epochs", None)
-        if not choice:
+        # The most epochs of the space, which it may give to a trial.
+        epochs = values.pop("epochs", None)
+        if not epochs:
             raise InputError("--tuner hyperband needs to know the most epochs: give --vary epochs=10, or a range.")
-        epochs = choice.high if isinstance(choice, Range) else max(choice)
+        epochs = epochs.high if isinstance(epochs, Range) else max(epochs)
     chosen.peek()
 
     console = terminal()
     start(console, precision=speed.precision)
     with console.status("Loading keras-tuner ..."):
-        from tf_adapters.tuning.hypermodel import AdapterHyperModel
+        from tf_adapters.tuning.search import AdapterHyperModel, keras_tuner
     data = chosen.read(console)
     hypermodel = AdapterHyperModel(
         model, functools.partial(chosen.sampled, data), space=values, recipe=recipe or usual_recipe,
@@ -157,8 +160,12 @@ def tune(
             remove_file(output / name)
     if not works:
         _write_json(output / SETTINGS_FILE, {"settings": settings})
-    # keras-tuner takes 0 for none.
-    oracle = _oracle(tuner, trials, epochs, objective=hypermodel.objective, seed=seed + 1)
+    if tuner == "hyperband":
+        most = {"max_epochs": epochs}
+    else:
+        most = {"max_trials": trials if tuner == "grid" else trials or USUAL_TRIALS}
+    # keras-tuner takes 0 for no seed.
+    oracle = getattr(keras_tuner.oracles, ORACLES[tuner])(objective=hypermodel.objective, seed=seed + 1, **most)
     console.print(
         f"Searching {', '.join(hypermodel.varied)} on {model}, task {data.name}, by validation {hypermodel.metric}."
     )
@@ -210,22 +217,14 @@ def _read_choice(text, name, choice):
         raise InputError(f"--vary {text}: {choice!r} must hold {types}s, such as {such}.") from None
 
 
-def _oracle(tuner, trials, epochs, **common):
-    from keras_tuner import oracles
-
-    if tuner == "hyperband":
-        return oracles.HyperbandOracle(max_epochs=epochs, **common)
-    if tuner == "grid":
-        return oracles.GridSearchOracle(max_trials=trials, **common)
-    of_name = {"random": oracles.RandomSearchOracle, "bayesian": oracles.BayesianOptimizationOracle}
-    return of_name[tuner](max_trials=trials or USUAL_TRIALS, **common)
-
-
 def _run_search(console, hypermodel, oracle, output, settings):
     """Search, showing and writing each trial as it ends; the `AdapterTuner`."""
     from tf_adapters.cli.progress import TrainingProgress
-    from tf_adapters.tuning.hypermodel import keras_tuner
-    from tf_adapters.tuning.tuner import AdapterTuner
+    from tf_adapters.tuning.search import AdapterTuner, keras_tuner
+
+    objective = hypermodel.objective.name.replace("_", " ")
+    if len(hypermodel.seeds) > 1:
+        objective = f"{hypermodel.reduced} {objective}"
 
     class ShownTuner(AdapterTuner):
         def on_trial_begin(self, trial):
@@ -245,9 +244,7 @@ def _run_search(console, hypermodel, oracle, output, settings):
         def on_trial_end(self, trial):
             super().on_trial_end(trial)
             row = self.row(trial)
-            name = self.hypermodel.objective.name.replace("_", " ")
-            name = name if len(self.hypermodel.seeds) == 1 else f"{self.hypermodel.reduced} {name}"
-            found = f"{name} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
+            found = f"{objective} {row['objective']:.4f}" if row["message"] == "" else f"failed: {row['message']}"
             console.print(f"Trial {trial.trial_id}: {found}")
             if not self.is_worker:
                 _write_table(output / TABLE_FILE, self.table(), self.hypermodel.metric)
@@ -318,9 +315,8 @@ def _score_test(console, hypermodel, directory):
 
 
 def _show(console, rows, best, hypermodel):
-    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
     # The others have one value in all trials.
-    names = [name for name in names if len({row["values"].get(name) for row in rows}) > 1]
+    names = [name for name in _names(rows) if len({row["values"].get(name) for row in rows}) > 1]
     table = right_aligned("trial", *names, f"validation {hypermodel.metric}")
     for row in sorted(rows, key=lambda row: -1e9 if row["objective"] is None else row["objective"], reverse=True):
         found = "failed" if row["objective"] is None else f"{row['objective']:.4f}"
@@ -336,15 +332,22 @@ def _short(value):
 
 def _write_table(path, rows, metric):
     """Write the trials as CSV, a row each."""
-    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
-    text = io.StringIO()
+    names, text = _names(rows), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "status", *names, f"validation_{metric}", "seeds", "best_epoch", "seconds", "message"])
     for row in rows:
         values = [row["values"].get(name) for name in names]
-        runs = [" ".join(str(run[name]) for run in row["seeds"]) for name in ("validation", "best_epoch", "seconds")]
-        writer.writerow([row["trial"], row["status"], *values, row["objective"], *runs, row["message"]])
+        of_seeds = (
+            " ".join(str(run[name]) for run in row["seeds"]) for name in ("validation", "best_epoch", "seconds")
+        )
+        # None is an empty cell.
+        writer.writerow([row["trial"], row["status"], *values, row["objective"], *of_seeds, row["message"]])
     write_text(path, text.getvalue())
+
+
+def _names(rows):
+    """What the values of the trials are of, a list."""
+    return list(dict.fromkeys(name for row in rows for name in row["values"]))
 
 
 def _write_json(path, content):

@@ -7,12 +7,10 @@ from tf_adapters._installation import submodules_of
 from tf_adapters.errors import InputError
 from tf_adapters.studies.ablation import Ablation
 from tf_adapters.studies.attack import Attack
-from tf_adapters.studies.comparisons import Init, LowResource, Mixout, Sharing, Size, Stability, TradeOff
+from tf_adapters.studies.comparisons import Curves, Init, LowResource, Mixout, Sharing, Size, Stability, TradeOff
 from tf_adapters.studies.cross_lingual import CrossLingual
-from tf_adapters.studies.curves import Curves
-from tf_adapters.studies.gradients import Gradients
+from tf_adapters.studies.inside import Gradients, Landscape
 from tf_adapters.studies.lab import run
-from tf_adapters.studies.landscape import Landscape
 from tf_adapters.studies.pretraining import Pretraining
 from tf_adapters.studies.similarity import Similarity
 

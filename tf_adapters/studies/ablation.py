@@ -6,10 +6,15 @@ from typing import Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.studies.comparison import Arm, OfTrained
+from tf_adapters.kinds import get_kind
+from tf_adapters.saving.settings import read_settings, task_of
+from tf_adapters.studies.comparison import Arm, option
 from tf_adapters.studies.figure import heat_map, panels
+from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import percent, spread
-from tf_adapters.studies.study import option
+from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.tasks.own_files import rows_from_file
+from tf_adapters.tasks.rows import sample_rows
 
 # Each is an arm's recipe, None for the study's own, and what it changes of the adapter.
 VARIANTS = {
@@ -40,7 +45,11 @@ class Ablation(OfTrained):
     input: Optional[str] = option(None, "With `directories`: a file of labelled rows, in place of their own task's.")
     split: Optional[str] = option(None, "With `directories`: the split that is scored. Default: test, or validation.")
     variants: Tuple[str, ...] = option(
-        ("houlsby",), f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.", of=str, extends=True
+        ("houlsby",),
+        f"What is trained: of {', '.join(f'`{name}`' for name in VARIANTS)}.",
+        of=str,
+        extends=True,
+        values=tuple(VARIANTS),
     )
     number: Optional[str] = option(
         None, "What is compared: `accuracy`, `matthews`, ... Default: accuracy, if it has one."
@@ -50,11 +59,6 @@ class Ablation(OfTrained):
     def check(self):
         if not self.directories:
             super().check()
-        for name in self.variants:
-            if name not in VARIANTS:
-                raise InputError(
-                    f"{{variants}}: {name!r} is none of {', '.join(VARIANTS)}.", variants=list(self.variants)
-                )
 
     def arms(self):
         trained = () if self.directories else [name for name in VARIANTS if name in self.variants]
@@ -64,7 +68,6 @@ class Ablation(OfTrained):
         if not self.directories:
             super().measure(lab)
             return
-        from tf_adapters.saving.settings import read_settings
 
         for directory in self.directories:
             if read_settings(directory)["adapter"] is None:
@@ -72,15 +75,13 @@ class Ablation(OfTrained):
                     f"{{directories}}: {directory} was trained without adapters, so that there is nothing to take out.",
                     directories=list(self.directories),
                 )
-        lab.expect(len(self.directories))
+        lab.total = len(self.directories)
         for directory in self.directories:
             identity = {"measured": self.name, "task": directory, "arm": directory, "seed": 0}
             lab.value(identity, lambda directory=directory: self._ablate_directory(lab, directory))
 
     def _ablate_directory(self, lab, directory):
         from tf_adapters.pipeline import labelled_rows, load_pipeline
-        from tf_adapters.saving.settings import task_of
-        from tf_adapters.tasks.own_files import rows_from_file
 
         scorer, settings = load_pipeline(directory, batch_size=self.batch_size or 32, fast=self.fast or None)
         if self.input is not None:
@@ -98,12 +99,8 @@ class Ablation(OfTrained):
         return self._ablate(lab, scorer, settings, reported)
 
     def _ablate(self, lab, scorer, settings, rows):
-        from tf_adapters.kinds import get_kind
         from tf_adapters.models.injection import set_active
         from tf_adapters.models.state import state_of
-        from tf_adapters.saving.settings import task_of
-        from tf_adapters.tasks.metrics import METRICS
-        from tf_adapters.tasks.rows import sample_rows
 
         (kind_name, labels), state = task_of(settings), state_of(scorer.model)
         kind, metric, name = get_kind(kind_name), settings["task"]["metric"], state.active
@@ -112,9 +109,9 @@ class Ablation(OfTrained):
         if self.reported_rows is not None:
             rows = sample_rows(rows, count=self.reported_rows, seed=0)
 
-        def score(left, progress=None):
+        def score(left):
             set_active(scorer.model, name, blocks=left)
-            return kind.score(metric, rows, kind.predict(scorer, rows, progress=progress))
+            return kind.score(metric, rows, kind.predict(scorer, rows))
 
         whole = score(blocks)
         number = self.number or ("accuracy" if "accuracy" in whole else METRICS[metric].primary)
@@ -122,7 +119,7 @@ class Ablation(OfTrained):
             raise InputError(f"{{number}} is none of {', '.join(whole)}, which the task has.", number=self.number)
         spans = [(first, last) for first in range(len(blocks)) for last in range(first, len(blocks))]
         found = {}
-        with lab.counting("ablating", len(spans), "spans") as advance:
+        with lab.observer.counting("ablating", len(spans), "spans") as advance:
             for first, last in spans:
                 left = [block for place, block in enumerate(blocks) if not first <= place <= last]
                 found[f"{blocks[first]}-{blocks[last]}"] = score(left)[number]

@@ -1,29 +1,49 @@
-"""How easily a trained classifier is fooled by synonyms."""
+"""How easily a trained classifier is fooled: by PWWS words are replaced by synonyms, the most salient first, until it
+changes its mind.
 
+Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word Saliency.
+"""
+
+import collections
+import contextlib
+import copy
 import dataclasses
-from typing import Optional, Tuple
+import functools
+import re
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
+from tf_adapters.kinds import get_kind
+from tf_adapters.paths import to_path
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import OfTrained
-from tf_adapters.studies.figure import band, by_task
+from tf_adapters.saving.settings import task_of
+from tf_adapters.studies.comparison import option
+from tf_adapters.studies.figure import by_task, line
+from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import of, percent, spread
 from tf_adapters.studies.pretraining import Pretraining
-from tf_adapters.studies.pwws import (
-    OPEN_CLASSES,
-    Text,
-    WordNet,
-    attack,
-    entities_of,
-    entity_swaps,
-    read_wordnet,
-    reading_unknown,
-)
-from tf_adapters.studies.study import option
+from tf_adapters.tasks.metrics import probabilities
+from tf_adapters.tasks.rows import Rows, sample_rows
+from tf_adapters.tasks.words import WordRows
 
 _TEXTS_AT_ONCE = 64
+# Stands in a text for a word that the tokenizer does not know; a letter of one Slavonic manuscript.
+UNKNOWN = "\ua66e"
+# Words that carry grammar: a synonym of "be" or "that" makes no sentence.
+FUNCTION_WORDS = frozenset(
+    "a about above after again against all am an and any are as at be because been before being below between both but "
+    "by can cannot could did do does doing don down during each few for from further had has have having he her here "
+    "hers herself him himself his how i if in into is it its itself just may me might more most must my myself no nor "
+    "not now of off on once only or other our ours ourselves out over own s same shall she should so some such t than "
+    "that the their theirs them themselves then there these they this those through to too under until up us very was "
+    "we were what when where which while who whom whose why will with would you your yours yourself yourselves n't 's "
+    "'re 've 'll 'd 'm".split()
+)
+# Universal part-of-speech tags of the words that have synonyms, and WordNet's letters for them.
+OPEN_CLASSES = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
+_PIECES = re.compile(r"\w+(?:['’-]\w+)*|\W")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +58,7 @@ class Attack(Pretraining, OfTrained):
     name = "attack"
     figures = "Han et al. 2021, figure 5; Ren et al. 2019"
     packages = ("nltk",)
+    kinds = ("classification",)
 
     texts: int = option(500, "Reported texts that are attacked, drawn by the seed 0.", smoke=6, range=Whole())
     wordnet: Optional[str] = option(
@@ -71,27 +92,14 @@ class Attack(Pretraining, OfTrained):
         else:
             OfTrained.check(self)
 
-    def check_task(self, task):
-        if task.kind != "classification":
-            raise InputError(
-                f"{{tasks}}: {task.name} is of the kind {task.kind}, and texts with one label each are attacked.",
-                tasks=list(self.tasks),
-            )
-
     def measure(self, lab):
         read_wordnet(self.wordnet)  # which says what is missing before anything trains
-        if self.checkpoints:
-            super().measure(lab)
-        else:
-            OfTrained.measure(self, lab)
+        super().measure(lab)
 
     def look_into(self, lab, directory, experiment, reported, identity):
         import tensorflow as tf
 
-        from tf_adapters.kinds import get_kind
         from tf_adapters.pipeline import load_pipeline
-        from tf_adapters.tasks.metrics import probabilities
-        from tf_adapters.tasks.rows import Rows, sample_rows
 
         task = experiment.task_of(identity["seed"])
         kind = get_kind(task.kind)
@@ -108,7 +116,7 @@ class Attack(Pretraining, OfTrained):
             return probabilities(kind.predict(scorer, Rows(text, pair)), kind=kind.name)
 
         found = []
-        with lab.counting("attacking", len(texts), "texts") as advance:
+        with lab.observer.counting("attacking", len(texts), "texts") as advance:
             for start in range(0, len(texts), _TEXTS_AT_ONCE):
                 part = slice(start, start + _TEXTS_AT_ONCE)
 
@@ -150,32 +158,26 @@ class Attack(Pretraining, OfTrained):
         return found
 
     def summarise(self, values):
-        summary, arms = {"tasks": {}}, self.arms()
-        for task, of_task in self.looks(values).items():
-            summary["tasks"][task] = {}
-            for name, found in of_task.items():
-                numbers = {
-                    number: spread([value[number] for value in found if value[number] is not None])
-                    for number in ("success", "accuracy", "after", "replaced")
-                }
-                summary["tasks"][task][name] = {
-                    "title": arms[name].title,
-                    "steps": int(name.partition(", ")[2] or 0),
-                    **numbers,
-                    "interval": wilson(found),
-                    "texts": found[0]["texts"],
-                    "examples": found[0]["examples"],
-                }
-        return summary
+        return OfTrained.summarise(self, values)
+
+    def come_to(self, arm, found):
+        numbers = ("success", "accuracy", "after", "replaced")
+        return {
+            "steps": int(arm.partition(", ")[2] or 0),
+            **{name: spread([value[name] for value in found if value[name] is not None]) for name in numbers},
+            "interval": wilson(found),
+            "texts": found[0]["texts"],
+            "examples": found[0]["examples"],
+        }
 
     def draw(self, summary, figure):
         for panel, arms in by_task(figure, summary["tasks"], "steps of pretraining", "attacks that succeed, %"):
             for number, name in enumerate(("adapters", "full")):
-                rows = [arm for key, arm in arms.items() if key.partition(",")[0] == name]
-                rows.sort(key=lambda arm: arm["steps"])
-                if rows:
-                    rates = [row["success"] for row in rows]
-                    band(panel, [row["steps"] for row in rows], rates, number, rows[0]["title"])
+                rows = [
+                    {"title": arm["title"], "steps": arm["steps"], **arm["success"]}
+                    for key, arm in arms.items() if key.partition(",")[0] == name
+                ]  # fmt: skip
+                line(panel, rows, "steps", number)
             panel.set_ylim(0, 100)
 
 
@@ -202,10 +204,7 @@ def tags_of(directory, sentences):
     """
     import tensorflow as tf
 
-    from tf_adapters.kinds import get_kind
     from tf_adapters.pipeline import load_pipeline
-    from tf_adapters.saving.settings import task_of
-    from tf_adapters.tasks.words import WordRows
 
     scorer, settings = load_pipeline(directory)
     kind, labels = task_of(settings)
@@ -216,3 +215,275 @@ def tags_of(directory, sentences):
     tags = [labels[index] for index in outputs.flat.argmax(-1)]
     splits = rows.words.row_splits.numpy()
     return [tags[first:last] for first, last in zip(splits, splits[1:])]
+
+
+@dataclasses.dataclass(frozen=True)
+class Attacked:
+    """What an attack on one text came to.
+
+    Attributes:
+        text: str, the changed text; the text itself if it was not attacked.
+        success: bool, whether the classifier answers otherwise; None for a text that it got wrong before.
+        changed: list of `(word, replacement)` in the order in which they were replaced.
+        words: int, words of the text.
+    """
+
+    text: str
+    success: Optional[bool]
+    changed: list
+    words: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A text in pieces: words, and what stands between them.
+
+    Attributes:
+        pieces: list of str whose concatenation is the text.
+        places: list of ints, which of them are words.
+    """
+
+    pieces: List[str]
+    places: List[int]
+
+    @classmethod
+    def of(cls, text):
+        """Cut a text."""
+        pieces = _PIECES.findall(text)
+        return cls(pieces, [place for place, piece in enumerate(pieces) if piece[0].isalnum()])
+
+    @property
+    def words(self):
+        """The words, a list of str."""
+        return [self.pieces[place] for place in self.places]
+
+    def replaced(self, replacements):
+        """The text with other words: a dict from a word's number to what stands in its place."""
+        pieces = list(self.pieces)
+        for number, word in replacements.items():
+            pieces[self.places[number]] = word
+        return "".join(pieces)
+
+
+class WordNet:
+    """Synonyms by part of speech.
+
+    Args:
+        reader: `WordNetCorpusReader` of the package nltk.
+    """
+
+    def __init__(self, reader):
+        self.reader, self._look_up = reader, functools.cache(self._look_up)
+
+    def synonyms(self, word, part=None):
+        """Other words of the same meanings and part of speech, a sorted list of str of the same capitalisation.
+
+        Args:
+            word: str.
+            part: "n", "v", "a" or "r"; None for the part as which WordNet's texts have the word most often.
+        """
+        found = self._look_up(word.lower(), part)
+        return [name.capitalize() for name in found] if word[:1].isupper() else found
+
+    def _look_up(self, word, part):
+        if word in FUNCTION_WORDS or not word.isalpha():
+            return []
+        part = part or self._usual_part(word)
+        if part is None:
+            return []
+        synsets = self.reader.synsets(word, pos=part)
+        names = {lemma.name().replace("_", " ").lower() for synset in synsets for lemma in synset.lemmas()}
+        base = self.reader.morphy(word, part)
+        names = [name for name in names if name not in (word, base)]
+        return sorted(name for name in names if all(one.replace("-", "").isalpha() for one in name.split()))
+
+    def _usual_part(self, word):
+        counts = collections.Counter()
+        for part in OPEN_CLASSES.values():
+            base = self.reader.morphy(word, part)
+            for synset in self.reader.synsets(word, pos=part) if base else ():
+                # Of parts that no counted text has, the one of most meanings.
+                own = [lemma.count() for lemma in synset.lemmas() if lemma.name().lower() == base]
+                counts[part] += sum(own) + 1e-3
+        return counts.most_common(1)[0][0] if counts else None
+
+
+def read_wordnet(folder=None):
+    """nltk's reader of WordNet.
+
+    Args:
+        folder: path of WordNet's files, or None for nltk's own places.
+
+    Raises:
+        InputError: they are not there.
+    """
+    import nltk
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    if folder is None:
+        for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
+            with contextlib.suppress(LookupError):
+                root = nltk.data.find(place)
+                break
+        else:
+            raise InputError(
+                "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
+                "{wordnet}.",
+                wordnet=NAME,
+            )
+    else:
+        root = to_path(folder)
+        if not (root / "data.noun").is_file():
+            raise InputError(
+                "{wordnet} has no file data.noun: give the folder of WordNet's files.", wordnet=str(folder)
+            )
+        # nltk opens nothing elsewhere.
+        if str(root.resolve()) not in nltk.data.path:
+            nltk.data.path.append(str(root.resolve()))
+        root = nltk.data.FileSystemPathPointer(str(root.resolve()))
+
+    class EnglishAlone(WordNetCorpusReader):
+        def map_wn(self, version="wordnet"):
+            """None; other languages need it, of a WordNet in nltk's own places."""
+
+    try:
+        return EnglishAlone(root, None)
+    except PermissionError as error:
+        raise InputError(f"{{wordnet}}: {error}", wordnet=str(folder or root)) from None
+
+
+def attack(texts, labels, probabilities, candidates):
+    """Attack texts together, in four passes over all their variants.
+
+    The saliency of a word is what the probability of the text's class loses when the word is unknown. Each word's
+    replacement is the candidate that takes most of that probability. Words are replaced in the order of the product of
+    that loss and the softmax of the saliencies, each on top of those before, until the answer changes.
+
+    Args:
+        texts: list of `Text`.
+        labels: list of ints, the true classes; a text that is answered wrongly is not attacked.
+        probabilities: function of a list of `(text's number, str)` that returns an array, `(variants, classes)`.
+        candidates: list, for each text a list, for each of its words a list of str.
+
+    Returns: list of `Attacked`.
+
+    Reference: Ren et al. 2019, sections 3.2 and 3.3.
+    """
+
+    def ask(variants):
+        """The probabilities of texts, dicts by keys of which a text's number is the first."""
+        found = probabilities([(key[0], text) for key, text in variants.items()]) if variants else ()
+        return dict(zip(variants, np.asarray(found)))
+
+    before = [*ask({(number,): text.replaced({}) for number, text in enumerate(texts)}).values()]
+    attacked = [
+        number for number, label in enumerate(labels) if before[number].argmax() == label and texts[number].places
+    ]
+    variants = {
+        (number, word, replacement): texts[number].replaced({word: UNKNOWN if replacement is None else replacement})
+        for number in attacked
+        for word, replacements in enumerate(candidates[number])
+        for replacement in [None, *replacements]
+    }
+    lost = {number: {} for number in attacked}
+    saliency = {number: np.zeros(len(texts[number].places)) for number in attacked}
+    for (number, word, replacement), row in ask(variants).items():
+        loss = before[number][labels[number]] - row[labels[number]]
+        if replacement is None:
+            saliency[number][word] = loss
+        elif word not in lost[number] or loss > lost[number][word][0]:
+            lost[number][word] = loss, replacement
+    # Words as they are replaced: the loss of each times the softmax of the saliencies, the greatest first.
+    orders = {}
+    for number in attacked:
+        weights = np.exp(saliency[number] - saliency[number].max())
+        weights /= weights.sum()
+        orders[number] = sorted(lost[number], key=lambda word: -lost[number][word][0] * weights[word])
+    variants = {
+        (number, count): texts[number].replaced({word: lost[number][word][1] for word in order[:count]})
+        for number, order in orders.items()
+        for count in range(1, len(order) + 1)
+    }
+    flipped: Dict[int, int] = {}
+    for (number, count), row in ask(variants).items():
+        if row.argmax() != labels[number]:
+            flipped.setdefault(number, count)
+    found = []
+    for number, text in enumerate(texts):
+        success = number in flipped if number in orders else None
+        changed = {word: lost[number][word][1] for word in orders.get(number, ())[: flipped.get(number)]}
+        words = [(text.words[word], replacement) for word, replacement in changed.items()]
+        found.append(Attacked(text.replaced(changed), success, words, len(text.places)))
+    return found
+
+
+def reading_unknown(tokenizer):
+    """A tokenizer that reads `UNKNOWN` as one token, its unknown one.
+
+    "[UNK]" itself is read as text, and a byte-level vocabulary has tokens for every text, so that its unknown one is
+    put where the word's stand.
+
+    Args:
+        tokenizer: `Tokenizer`, which stays as it is.
+    """
+    import tensorflow as tf
+
+    def ids(text):
+        return tokenizer.tokenize(tf.constant([text]))[0].numpy()
+
+    # Alone, behind a space and behind a mark, whose tokens may differ; the longest first.
+    spelled = {tuple(ids(before + UNKNOWN)[len(ids(before.strip())) :]) for before in ("", "a ", "(")}
+    spelled = sorted(filter(None, spelled), key=len, reverse=True)
+
+    def tokenize(text):
+        found = tokenizer.tokenize(text)
+        flat, rows = found.flat_values.numpy().copy(), found.value_rowids().numpy()
+        stays = np.ones(len(flat), bool)
+        for word in spelled:
+            places = np.arange(len(flat) - len(word) + 1)
+            at = [flat[places + offset] == token for offset, token in enumerate(word)]
+            same = rows[places] == rows[places + len(word) - 1] if len(places) else places
+            for place in np.flatnonzero(np.logical_and.reduce([*at, same])):
+                if stays[place : place + len(word)].all():
+                    flat[place] = tokenizer.unk_id
+                    stays[place + 1 : place + len(word)] = False
+        counts = np.bincount(rows[stays], minlength=int(found.nrows()))
+        return tf.RaggedTensor.from_row_lengths(flat[stays], counts)
+
+    reading = copy.copy(tokenizer)
+    reading.tokenize = tokenize
+    return reading
+
+
+def entity_swaps(texts, tags, labels):
+    """What names are swapped for: dict from a class and a type of entity to the most frequent name of that type in the
+    texts of the other classes that the class does not have itself.
+
+    Args:
+        texts: list of lists of words.
+        tags: list of lists of tags such as `B-PER`, `I-PER` and `O`.
+        labels: list of ints.
+
+    Reference: Ren et al. 2019, section 3.2 (NE_adv).
+    """
+    counts = collections.defaultdict(collections.Counter)
+    for words, of_words, label in zip(texts, tags, labels):
+        for kind, first, last in entities_of(of_words):
+            counts[label, kind][" ".join(words[first : last + 1])] += 1
+    swaps = {}
+    for label, kind in counts:
+        others = collections.Counter()
+        for (other, of_kind), names in counts.items():
+            if of_kind == kind and other != label:
+                others.update(names)
+        left = [(name, count) for name, count in others.items() if name not in counts[label, kind]]
+        if left:
+            swaps[label, kind] = max(left, key=lambda pair: (pair[1], pair[0]))[0]
+    return swaps
+
+
+def entities_of(tags):
+    """The entities of a sentence's tags: list of `(type, first word, last word)`."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return get_entities(tags)

@@ -8,9 +8,10 @@ import time
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.studies.numbers import primary_of
+from tf_adapters.kinds import get_kind
 from tf_adapters.tasks import analysis
 from tf_adapters.tasks.analysis import texts_of
+from tf_adapters.tasks.metrics import METRICS
 
 EPOCHS, PATIENCE = 60, 8
 KINDS = ("classification", "regression")
@@ -19,7 +20,7 @@ KINDS = ("classification", "regression")
 def tf_idf(task, reported, *, seed, **_):
     """Words and pairs of words, weighted by TF-IDF, and a linear model; its strength is chosen by validation."""
     outputs, numbers, parameters = analysis.tf_idf(task, reported, seed=seed)
-    found = _numbers(task, reported, outputs)
+    found = METRICS[task.metric](reported.labels, outputs)
     return {"scores": {"reported": found}, "validation": [numbers], "trained_parameters": parameters}
 
 
@@ -131,25 +132,19 @@ def block_means(encoder, tokenizer, rows, batch_size):
 
 def _train(model, task, reported, features, learning_rate, batch_size):
     from tf_adapters._keras import keras
-    from tf_adapters.kinds import get_kind
 
+    score = METRICS[task.metric]
     model.compile(keras.optimizers.Adam(learning_rate), **get_kind(task.kind).losses())
     best, validation, waited = None, [], 0
     for _ in range(EPOCHS):
         model.fit(features[0], task.train.labels, batch_size=batch_size, epochs=1, verbose=0)
-        validation.append(_numbers(task, task.validation, model.predict(features[1], batch_size=256, verbose=0)))
-        score, waited = validation[-1][primary_of(task)], waited + 1
-        if best is None or score > best[0]:
-            best, waited = (score, model.get_weights()), 0
+        validation.append(score(task.validation.labels, model.predict(features[1], batch_size=256, verbose=0)))
+        number, waited = validation[-1][score.primary], waited + 1
+        if best is None or number > best[0]:
+            best, waited = (number, model.get_weights()), 0
         if waited >= PATIENCE:
             break
     model.set_weights(best[1])
-    found = _numbers(task, reported, model.predict(features[2], batch_size=256, verbose=0))
+    found = score(reported.labels, model.predict(features[2], batch_size=256, verbose=0))
     trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
     return {"scores": {"reported": found}, "validation": validation, "trained_parameters": trained}
-
-
-def _numbers(task, rows, outputs):
-    from tf_adapters.tasks.metrics import METRICS
-
-    return METRICS[task.metric](rows.labels, outputs)

@@ -1,13 +1,12 @@
-"""Studies that compare ways of training on tasks, and perhaps look into the models: options, arms, the choice of a
-rate, and the summary."""
+"""What a study is: its options, arms that are trained on tasks, the choice of a rate, what that comes to, its table."""
 
 import dataclasses
-from typing import ClassVar, Optional, Tuple
+import json
+from typing import Callable, ClassVar, Optional, Tuple
 
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import RANGES, Whole
+from tf_adapters.ranges import RANGES, Choice, Whole, choices_of
 from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
-from tf_adapters.saving.atomic import remove_folder
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.figure import arms_by_task
 from tf_adapters.studies.numbers import (
@@ -18,6 +17,7 @@ from tf_adapters.studies.numbers import (
     is_failed,
     of,
     paired,
+    percent,
     rank,
     rate_words,
     score_of,
@@ -25,7 +25,6 @@ from tf_adapters.studies.numbers import (
     trained_words,
 )
 from tf_adapters.studies.rows import held_out, load
-from tf_adapters.studies.study import Study, option
 from tf_adapters.training.settings import TrainingSettings, usual_settings
 
 RATE = RANGES["learning_rate"]
@@ -35,13 +34,39 @@ FURTHER = {"glue/mnli": ("mismatched", "validation_mismatched")}
 
 
 @dataclasses.dataclass(frozen=True)
+class Option(Choice):
+    """What is known of an option of a study; `values` are those of each word of it.
+
+    Attributes:
+        of: for a field of several values, what reads one of its words (`str`, `int` or `float`); None for one of one.
+        smoke: the value with which `--smoke` shows that the study runs, or None for the default.
+        extends: bool, whether a study that has begun may go on with more values.
+    """
+
+    panel: str = "Study"
+    of: Optional[Callable] = None
+    smoke: object = None
+    extends: bool = False
+
+
+def option(default, help, **about):
+    """A field of a study that is an option of its command."""
+    return dataclasses.field(default=default, metadata={"choice": Option(help, **about)})
+
+
+def several(default, help, range, **about):
+    """An option of several numbers of a range, `Whole` or `Real`, which a study that has begun may have more of."""
+    return option(default, help, range=range, of=int if isinstance(range, Whole) else float, extends=True, **about)
+
+
+@dataclasses.dataclass(frozen=True)
 class Arm:
     """One of the ways of training that a study compares.
 
     Attributes:
         title: str, for tables and figures.
         trainable: str, as in `set_trainable`, or the name of one of `BASELINES`, which fine-tune nothing.
-        adapter: dict of the adapter's fields that are other than the recipe's, or None without adapters.
+        adapter: dict of the adapter's fields that are other than the recipe's.
         settings: dict of the run's that are other than the recipe's, by the fields of `TrainingSettings`.
         recipe: str, name of the recipe, or None for the study's.
         rates: the learning rates that are tried, or None for the study's.
@@ -49,7 +74,7 @@ class Arm:
 
     title: str
     trainable: str = "adapters"
-    adapter: Optional[dict] = dataclasses.field(default_factory=dict)
+    adapter: dict = dataclasses.field(default_factory=dict)
     settings: dict = dataclasses.field(default_factory=dict)
     recipe: Optional[str] = None
     rates: Optional[Tuple[float, ...]] = None
@@ -61,15 +86,36 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison(Study):
-    """Base of the studies that train arms on tasks.
+class Comparison:
+    """Base of the studies: a frozen dataclass whose fields are its options, which trains arms on tasks.
 
     Where a task's test split has labels it is reported, and its validation rows choose the epoch and the rate;
     otherwise its validation rows are reported, and rows of the training split, drawn by the seed, choose. All rates of
     an arm are run at the first seed, and the best by those rows at the others.
 
     Each arm is trained as its recipe says. What an option changes of that is in the summary, as `changed`.
+
+    Attributes:
+        name: str, that of the command.
+        figures: str, what it reproduces: papers with figures and tables.
+        packages: names of packages that it needs and the library does not.
+        paper: str, the recipe that is followed, and with "-full" that without adapters.
+        kinds: the kinds of tasks that it is for, or None for all.
+        keeps_last: bool, whether the last epoch may count in place of the best.
+        chooses: bool, whether the first seed chooses what the others train with.
+        columns: dict from the title of a column of its table to a function of a row, a dict, that gives a word.
     """
+
+    name: ClassVar[str] = ""
+    figures: ClassVar[str] = ""
+    packages: ClassVar[Tuple[str, ...]] = ()
+    paper: ClassVar[str] = "houlsby-2019"
+    kinds: ClassVar[Optional[Tuple[str, ...]]] = None
+    keeps_last: ClassVar[bool] = True
+    chooses: ClassVar[bool] = True
+    columns: ClassVar[dict] = {
+        "arm": of("title"), "trained": trained_words, "rate": rate_words, **SCORES, "seeds": of("n"),
+    }  # fmt: skip
 
     tasks: Tuple[str, ...] = option(
         ("rotten-tomatoes",),
@@ -99,21 +145,11 @@ class Comparison(Study):
     batch_size: Optional[int] = option(None, "Rows per step. Default: the recipe's.", smoke=8)
     max_length: Optional[int] = option(None, "Tokens kept of a text. Default: the recipe's.", smoke=16)
     dropout: Optional[float] = option(None, "Dropout of encoder and head. Default: the recipe's.")
-    learning_rates: Tuple[float, ...] = option(
-        (),
-        "Rates that are tried of adapters, LayerNorms and heads. Default: the recipe's.",
-        of=float,
-        smoke=(1e-3,),
-        extends=True,
-        range=RATE,
+    learning_rates: Tuple[float, ...] = several(
+        (), "Rates that are tried of adapters, LayerNorms and heads. Default: the recipe's.", RATE, smoke=(1e-3,)
     )
-    full_learning_rates: Tuple[float, ...] = option(
-        (),
-        "Rates that are tried of full and top-N fine-tuning. Default: the recipe's.",
-        of=float,
-        smoke=(1e-4,),
-        extends=True,
-        range=RATE,
+    full_learning_rates: Tuple[float, ...] = several(
+        (), "Rates that are tried of full and top-N fine-tuning. Default: the recipe's.", RATE, smoke=(1e-4,)
     )
     metric: Optional[str] = option(
         None, "Metric that chooses and is reported, such as `spearman` or `accuracy`. Default: the task's own."
@@ -127,22 +163,46 @@ class Comparison(Study):
     fast: bool = option(False, "Fast blocks for adapters: the same numbers but for rounding.")
     precision: str = option("float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.")
 
-    # The recipe that is followed, and with "-full" that without adapters.
-    paper: ClassVar[str] = "houlsby-2019"
-    # Whether the last epoch may count in place of the best.
-    keeps_last: ClassVar[bool] = True
-    # Whether the first seed chooses what the others train with.
-    chooses: ClassVar[bool] = True
-    columns = {
-        "arm": of("title"), "trained": trained_words, "rate": rate_words, **SCORES, "seeds": of("n"),
-    }  # fmt: skip
-
     def __post_init__(self):
         for name, usual in (("recipe", self.paper), ("full_recipe", f"{self.paper}-full")):
             object.__setattr__(self, name, getattr(self, name) or usual)
-        super().__post_init__()
+        for name, about in choices_of(type(self)).items():
+            value, allowed = getattr(self, name), about.range or RANGES.get(name)
+            if about.of is not None:
+                value = (value,) if isinstance(value, (str, int, float)) else tuple(value or ())
+                object.__setattr__(self, name, value)
+                if len(set(value)) != len(value):
+                    raise InputError(f"{{{name}}} has a value twice: give each once.", **{name: list(value)})
+            for one in value if about.of is not None else (value,):
+                if about.values is not None and one not in about.values:
+                    raise InputError(f"{{{name}}}: {one!r} is none of {', '.join(about.values)}.", **{name: one})
+                problem = None if allowed is None or one is None else allowed.problem(one)
+                if problem is not None:
+                    raise InputError(f"{{{name}}} {problem}.", **{name: one})
+        self.check()
+
+    @classmethod
+    def of_settings(cls, settings):
+        """The study of some `settings()`, of which other versions may have had more."""
+        return cls(**{name: value for name, value in settings.items() if name in choices_of(cls)})
+
+    @classmethod
+    def smoke(cls, **given):
+        """The study so small that it only shows that it runs."""
+        small = {name: about.smoke for name, about in choices_of(cls).items() if about.smoke is not None}
+        return cls(**{**small, **given})
+
+    @classmethod
+    def about(cls):
+        """What it is, in the first sentence of its docstring."""
+        return " ".join(cls.__doc__.split("\n\n")[0].split())
+
+    def settings(self):
+        """The options, a dict for JSON."""
+        return json.loads(json.dumps({name: getattr(self, name) for name in choices_of(type(self))}, default=str))
 
     def check(self):
+        """Raise InputError for options that do not fit together, before anything is loaded."""
         if not self.tasks:
             raise InputError("{tasks} is empty: name a task at least.", tasks=list(self.tasks))
         for name, trainable in (("recipe", "adapters"), ("full_recipe", "full")):
@@ -191,15 +251,19 @@ class Comparison(Study):
     def check_tasks(self):
         """Raise InputError for a task that cannot be read, or is not for this study, before anything trains."""
         for name in self.tasks:
-            self.check_task(load(name, self.data_dir, self.metric))
-
-    def check_task(self, task):
-        """Raise InputError for a `Task` that this study is not for."""
+            task = load(name, self.data_dir, self.metric)
+            if self.kinds is not None and task.kind not in self.kinds:
+                raise InputError(
+                    f"{{tasks}}: {name} is of the kind {task.kind}, and this study is for {', '.join(self.kinds)}: "
+                    "leave it out.",
+                    tasks=list(self.tasks),
+                )
 
     def measure(self, lab):
+        """Measure what is missing, by `Lab.value`, which keeps each result, so that a killed study goes on."""
         self.check_tasks()
         arms = self.arms()
-        lab.expect(len(self.tasks) * sum(map(self.values_of, arms.values())))
+        lab.total = len(self.tasks) * sum(map(self.values_of, arms.values()))
         for seed in range(self.seeds):
             for task in self.tasks:
                 for name, arm in arms.items():
@@ -258,7 +322,7 @@ class Comparison(Study):
             recipe, arm.trainable,
             **{**given, **arm.settings, "learning_rate": identity["learning_rate"], "seed": identity["seed"]},
         )  # fmt: skip
-        adapter = dataclasses.replace(recipe.adapter, **{**(arm.adapter or {}), **self.adapter_of(identity)})
+        adapter = dataclasses.replace(recipe.adapter, **{**arm.adapter, **self.adapter_of(identity)})
         experiment = Experiment(
             self.model, data, recipe, settings, adapter=adapter, trainable=arm.trainable, max_length=self.max_length,
             precision=self.precision, fast=self.fast and arm.trainable == "adapters",
@@ -299,6 +363,11 @@ class Comparison(Study):
         return found
 
     def summarise(self, values):
+        """What the measured values come to, a dict for JSON.
+
+        Args:
+            values: list of dicts, what identifies a value beside what was measured, in the order of measuring.
+        """
         summary = {"tasks": {}}
         arms = self.arms()
         for task, by_arm in self.best_runs(values).items():
@@ -319,79 +388,54 @@ class Comparison(Study):
                 if task in FURTHER:
                     further = FURTHER[task][0]
                     rows[name][further] = spread([score_of(run, further) for run in finished])
+                rows[name] |= self.more(name, by_arm)
             if rows:
                 some = next(iter(by_arm.values()))[0]
                 about = ("metric", "constant", "constant_loss", "train_rows", "reported_rows")
                 summary["tasks"][task] = {**{name: some.get(name) for name in about}, "arms": rows}
         return summary
 
+    def more(self, name, by_arm):
+        """What a summary says of an arm besides, a dict; `by_arm` has all arms' runs on a task, by their names."""
+        return {}
+
+    def table(self, summary):
+        """The summary as `(columns, rows)`, lists of words: each of `table_rows`, and a task's constant answer, which
+        the columns "arm" and "score" show."""
+        rows = []
+        for task, about in summary["tasks"].items():
+            metric = about.get("metric")
+            for row in self.table_rows(about):
+                name = ", ".join(filter(None, (task, metric or row.get("metric"), row.get("of"))))
+                rows.append([name, *(cell(row) for cell in self.columns.values())])
+            if about.get("constant") is not None:
+                loss = about.get("constant_loss")
+                cells = dict.fromkeys(self.columns, "") | {
+                    "arm": f"constant answer{'' if loss is None else f', log loss {loss:.3f}'}",
+                    "score": percent(about["constant"]),
+                }
+                rows.append([f"{task}, {metric}", *cells.values()])
+        return ["task", *self.columns], rows
+
     def table_rows(self, about):
-        for row in super().table_rows(about):
+        """The rows of what a summary says of a task, dicts, perhaps with a `metric` and what they are `of`."""
+        for row in about.get("arms", about).values():
             yield row
             for name, _ in FURTHER.values():
                 if name in row:
                     yield {"of": name, "title": row["title"], **row[name]}
 
     def draw(self, summary, figure):
+        """Draw the summary on an empty Matplotlib figure."""
         arms_by_task(figure, summary["tasks"])
 
 
-@dataclasses.dataclass(frozen=True)
-class OfTrained(Comparison):
-    """Base of the studies that train arms on tasks and then look into the models, of the best epochs."""
-
-    keeps_last = False
-
-    def values_of(self, arm):
-        return super().values_of(arm) + self.seeds
-
-    def train(self, lab, task, arm, identity):
-        return super().train(lab, task, arm, identity, keep=True)
-
-    def run_arm(self, lab, task, name, arm, seed):
-        super().run_arm(lab, task, name, arm, seed)
-        identities = [identity_of(task, name, point, seed) for point in self.points(arm)]
-        runs = {id(run): identity for identity in identities if (run := lab.find(identity)) is not None}
-        best = next(iter(rank([lab.find(identity) for identity in runs.values()])), None)
-        if best is not None and not is_failed(best):
-            identity = runs[id(best)]
-
-            def look():
-                directory = lab.model_of(identity)
-                if not directory.is_dir():  # values alone were brought here
-                    self.train(lab, task, arm, identity)
-                return self.look_into(lab, directory, *self.experiment(lab, arm, identity)[:2], identity)
-
-            lab.value({**identity, "measured": self.name}, look)
-        for identity in runs.values():
-            remove_folder(lab.model_of(identity))
-
-    def look_into(self, lab, directory, experiment, reported, identity):
-        """What is found in a trained model; a dict for `Lab.value`.
-
-        Args:
-            directory: path of its adapter directory.
-            experiment: `Experiment` that trained it.
-            reported: labelled rows.
-            identity: dict of its run.
-        """
-        raise NotImplementedError
-
-    def looks(self, values):
-        """What `look_into` found: dict from a task to a dict from an arm to its values, a list, a seed's newest."""
-        found = {}
-        for value in values:
-            if value["measured"] == self.name:
-                found.setdefault(value["task"], {}).setdefault(value["arm"], {})[value["seed"]] = value
-        return {task: {arm: [*of_seeds.values()] for arm, of_seeds in arms.items()} for task, arms in found.items()}
+FULL = Arm("full fine-tuning", trainable="full")
 
 
 def both_arms(**settings):
     """The `Arm`s of adapters and of full fine-tuning, with these settings."""
-    return {
-        "adapters": Arm("adapters", settings=settings),
-        "full": Arm("full fine-tuning", trainable="full", adapter=None, settings=settings),
-    }
+    return {"adapters": Arm("adapters", settings=settings), "full": dataclasses.replace(FULL, settings=settings)}
 
 
 def identity_of(task, arm, point, seed):

@@ -1,17 +1,18 @@
-"""Studies that compare scores: of initial weights, shared adapters, sizes, numbers of rows, rates, seeds and Mixout."""
+"""Studies that compare scores: of initial weights, shared adapters, sizes, numbers of rows, rates, seeds, Mixout, and
+while training goes on."""
 
 import dataclasses
 import functools
 import statistics
-from typing import Tuple
+from typing import Optional, Tuple
 
 import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
 from tf_adapters.studies.baselines import BASELINES
-from tf_adapters.studies.comparison import RATE, Arm, Comparison, both_arms, paired_by_seed
-from tf_adapters.studies.figure import COLOURS, band, boxes, by_task, finish, look
+from tf_adapters.studies.comparison import FULL, RATE, Arm, Comparison, both_arms, option, paired_by_seed, several
+from tf_adapters.studies.figure import COLOURS, band, boxes, by_task, finish, line, look, panels
 from tf_adapters.studies.numbers import (
     SCORES,
     at_edge,
@@ -25,10 +26,8 @@ from tf_adapters.studies.numbers import (
     score_of,
     spread,
 )
-from tf_adapters.studies.rows import few_rows, load
-from tf_adapters.studies.study import option
+from tf_adapters.studies.rows import few_rows, joined, load, splits_of
 
-FULL = Arm("full fine-tuning", trainable="full", adapter=None)
 SIZE = Whole(most=2**16)
 
 
@@ -42,9 +41,9 @@ class Init(Comparison):
     name = "init"
     figures = "Houlsby et al. 2019, figure 6 right"
 
-    sigmas: Tuple[float, ...] = option(
-        tuple(10.0**power for power in range(-7, 1)), "Standard deviations of the adapters' initial weights.", of=float,
-        smoke=(1e-4, 1e-1), range=Real(above=0, such_as=1e-2), extends=True,
+    sigmas: Tuple[float, ...] = several(
+        tuple(10.0**power for power in range(-7, 1)), "Standard deviations of the adapters' initial weights.",
+        Real(above=0, such_as=1e-2), smoke=(1e-4, 1e-1),
     )  # fmt: skip
 
     def arms(self):
@@ -81,13 +80,8 @@ class Sharing(Comparison):
             "3-shared": Arm("3-shared", recipe="report-3-shared"),
         }
 
-    def summarise(self, values):
-        summary, best = super().summarise(values), self.best_runs(values)
-        for task, about in summary["tasks"].items():
-            full = best[task].get("full", ())
-            for name, row in about["arms"].items():
-                row["minus_full"] = None if name == "full" else paired_by_seed(best[task][name], full)
-        return summary
+    def more(self, name, by_arm):
+        return {"minus_full": None if name == "full" else paired_by_seed(by_arm[name], by_arm.get("full", ()))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,30 +121,26 @@ class Size(Comparison):
     name = "size"
     figures = "Houlsby et al. 2019, figures 4 and 5; He et al. 2021, table 5"
 
-    sizes: Tuple[int, ...] = option(
-        tuple(2**power for power in range(10)), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True,
-        range=SIZE,
-    )  # fmt: skip
-    learning_rates: Tuple[float, ...] = option(
-        (3e-5, 3e-4, 3e-3), "Rates that are tried of each size, and of LayerNorms.", of=float, smoke=(1e-3,),
-        extends=True, range=RATE,
-    )  # fmt: skip
-    full_learning_rates: Tuple[float, ...] = option(
-        (2e-5, 3e-5, 5e-5), "Rates that are tried of full and top-N fine-tuning.", of=float, smoke=(1e-4,),
-        extends=True, range=RATE,
-    )  # fmt: skip
-    top: Tuple[int, ...] = option(
-        (), "Numbers of uppermost blocks that train. Default: 1 to all of them.", of=int, smoke=(1,),
-        extends=True, range=Whole(),
-    )  # fmt: skip
+    sizes: Tuple[int, ...] = several(
+        tuple(2**power for power in range(10)), "Sizes of the adapters.", SIZE, smoke=(2, 8)
+    )
+    learning_rates: Tuple[float, ...] = several(
+        (3e-5, 3e-4, 3e-3), "Rates that are tried of each size, and of LayerNorms.", RATE, smoke=(1e-3,)
+    )
+    full_learning_rates: Tuple[float, ...] = several(
+        (2e-5, 3e-5, 5e-5), "Rates that are tried of full and top-N fine-tuning.", RATE, smoke=(1e-4,)
+    )
+    top: Tuple[int, ...] = several(
+        (), "Numbers of uppermost blocks that train. Default: 1 to all of them.", Whole(), smoke=(1,)
+    )
 
     def arms(self):
         arms = {}
         for size in self.sizes:
             arms[f"adapters-{size}"] = Arm(f"adapters of {size}", adapter={"bottleneck_size": size})
         for count in self.top or range(1, _encoder_of(self.model)["depth"] + 1):
-            arms[f"top-{count}"] = Arm(f"top {count}", trainable=f"top-{count}", adapter=None)
-        norms = Arm("LayerNorms", trainable="layer-norm", adapter=None, recipe="houlsby-2019-layer-norm")
+            arms[f"top-{count}"] = Arm(f"top {count}", trainable=f"top-{count}")
+        norms = Arm("LayerNorms", trainable="layer-norm", recipe="houlsby-2019-layer-norm")
         return {**arms, "layer-norm": norms, "full": FULL}
 
     def draw(self, summary, figure):
@@ -158,8 +148,7 @@ class Size(Comparison):
         for panel, about in by_task(figure, summary["tasks"], "trained parameters", log=True, width=4.0):
             for number, (label, start) in enumerate(series.items()):
                 rows = [row for name, row in about["arms"].items() if name.startswith(start)]
-                rows.sort(key=lambda row: row["trained_parameters"])
-                band(panel, [row["trained_parameters"] for row in rows], rows, number, label)
+                line(panel, rows, "trained_parameters", number, label)
             full = about["arms"].get("full")
             if full and full["mean"] is not None:
                 panel.axhline(100 * full["mean"], color=look(6)["color"], linestyle="--", label="full fine-tuning")
@@ -178,14 +167,12 @@ class TradeOff(Size):
     name = "trade-off"
     figures = "Houlsby et al. 2019, figures 1 and 3, tables 1 and 2"
 
-    sizes: tuple = option((8, 64, 256), "Sizes of the adapters.", of=int, smoke=(2, 8), extends=True, range=SIZE)
+    sizes: tuple = several((8, 64, 256), "Sizes of the adapters.", SIZE, smoke=(2, 8))
     baselines: tuple = option(
         (), "Arms that fine-tune nothing: of `tf-idf` (words, linear), `network` (words, a small one) and `layer-mix` "
-        "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True,
+        "(a weighted mean of the frozen encoder's blocks, linear).", of=str, extends=True, values=tuple(BASELINES),
     )  # fmt: skip
-    top: tuple = option(
-        (1, 2, 3), "Numbers of uppermost blocks that train.", of=int, smoke=(1,), extends=True, range=Whole()
-    )
+    top: tuple = several((1, 2, 3), "Numbers of uppermost blocks that train.", Whole(), smoke=(1,))
 
     columns = {
         "arm": of("title"),
@@ -198,16 +185,10 @@ class TradeOff(Size):
         "best rate at an edge": of("at_edge"),
     }
 
-    def check(self):
-        super().check()
-        for name in self.baselines:
-            if name not in BASELINES:
-                raise InputError(f"{{baselines}}: {name!r} is none of {', '.join(BASELINES)}.", baselines=name)
-
     def arms(self):
         # Strengths are tried inside of the linear model of words.
         rates = {"tf-idf": (0.0,), "network": (3e-4, 1e-3, 3e-3), "layer-mix": (3e-4, 1e-3, 3e-3)}
-        baselines = {name: Arm(name, trainable=name, adapter=None, rates=rates[name]) for name in self.baselines}
+        baselines = {name: Arm(name, trainable=name, rates=rates[name]) for name in self.baselines}
         return {**super().arms(), **baselines}
 
     def summarise(self, values):
@@ -274,15 +255,13 @@ class LowResource(Comparison):
     figures = "He et al. 2021, table 2, figure 3"
     paper = "he-2021"
 
-    counts: Tuple[float, ...] = option(
-        (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.", of=float,
-        smoke=(16, 0.3), extends=True, range=Real(above=0, such_as=1000),
+    counts: Tuple[float, ...] = several(
+        (1000,), "Numbers of training rows; below 1, such as 0.05, shares of those that there are.",
+        Real(above=0, such_as=1000), smoke=(16, 0.3),
     )  # fmt: skip
-    sizes: Tuple[int, ...] = option(
-        (64,),
-        "Sizes of the adapters among which validation chooses. With several, adapters are searched more than full "
-        "fine-tuning.",
-        of=int, smoke=(8,), extends=True, range=SIZE,
+    sizes: Tuple[int, ...] = several(
+        (64,), "Sizes of the adapters among which validation chooses. With several, adapters are searched more than "
+        "full fine-tuning.", SIZE, smoke=(8,),
     )  # fmt: skip
     seeds: int = option(5, "Trainings at the best rate and size, with the seeds from 0 on.", smoke=2, extends=True)
     rows: int = option(None, "Not for this study, which has `--counts`.", range=Whole())
@@ -303,7 +282,9 @@ class LowResource(Comparison):
 
     def points(self, arm):
         points = super().points(arm)
-        return [{**one, "size": size} for size in self.sizes for one in points] if arm.adapter is not None else points
+        return (
+            [{**one, "size": size} for size in self.sizes for one in points] if arm.trainable == "adapters" else points
+        )
 
     def adapter_of(self, identity):
         return {"bottleneck_size": identity["size"]} if "size" in identity else {}
@@ -313,23 +294,17 @@ class LowResource(Comparison):
         count = int(count * len(task.train)) if count < 1 else int(count)
         return few_rows(task, count, self.validation_rows, self.reported_rows, identity["seed"])
 
-    def summarise(self, values):
-        summary, best = super().summarise(values), self.best_runs(values)
-        for task, about in summary["tasks"].items():
-            for name, row in about["arms"].items():
-                row["rows"] = best[task][name][0]["train_rows"]
-                row["size"] = best[task][name][0].get("size")
-                kind, _, count = name.partition(", ")
-                if kind == "adapters":
-                    row["minus_full"] = paired_by_seed(best[task][name], best[task].get(f"full, {count}", ()))
-        return summary
+    def more(self, name, by_arm):
+        (kind, _, count), runs = name.partition(", "), by_arm[name]
+        about = {"rows": runs[0]["train_rows"], "size": runs[0].get("size")}
+        if kind == "adapters":
+            about["minus_full"] = paired_by_seed(runs, by_arm.get(f"full, {count}", ()))
+        return about
 
     def draw(self, summary, figure):
         for panel, about in by_task(figure, summary["tasks"], "training rows", log=True):
             for number, title in enumerate(("adapters", "full fine-tuning")):
-                rows = [row for row in about["arms"].values() if row["title"] == title]
-                rows.sort(key=lambda row: row["rows"])
-                band(panel, [row["rows"] for row in rows], rows, number, title)
+                line(panel, [row for row in about["arms"].values() if row["title"] == title], "rows", number)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,12 +319,11 @@ class Stability(Comparison):
     paper = "he-2021"
     chooses = False
 
-    learning_rates: tuple = option(
-        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of both arms, or of adapters.", of=float, smoke=(1e-4, 1e-3),
-        extends=True, range=RATE,
-    )  # fmt: skip
-    full_learning_rates: tuple = option(
-        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of full fine-tuning.", of=float, smoke=(1e-4,), extends=True, range=RATE
+    learning_rates: tuple = several(
+        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of both arms, or of adapters.", RATE, smoke=(1e-4, 1e-3)
+    )
+    full_learning_rates: tuple = several(
+        (2e-5, 4e-5, 6e-5, 8e-5, 1e-4), "Rates of full fine-tuning.", RATE, smoke=(1e-4,)
     )
     seeds: int = option(20, "Trainings at each rate, with the seeds from 0 on.", smoke=2, extends=True)
     rows: int = option(1000, "Training rows, drawn by the seed.", smoke=32, range=Whole())
@@ -400,6 +374,86 @@ class Stability(Comparison):
                 groups = [arm["rates"].get(rate, {}).get("values", []) for rate in rates]
                 boxes(panel, groups, rates, number, of=len(about["arms"]))
                 panel.plot([], [], "s", color=look(number)["color"], label=arm["title"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves(Comparison):
+    """Loss and score of the rows that choose, every few steps of training, with adapters and full fine-tuning.
+
+    The mean over all evaluations and the best one tell how much a result depends on when training stops. The rate is
+    the first of each list: nothing is chosen. With `--others` the rows are the validation rows of other languages.
+    """
+
+    keeps_last = False
+    name = "curves"
+    figures = "He et al. 2021, figures 5, 9 and 10, table 6"
+    paper = "he-2021"
+
+    others: Tuple[str, ...] = option(
+        (), "Tasks of other languages with the same labels, whose validation rows are looked at.", of=str
+    )
+    every: int = option(20, "Steps between two evaluations.", smoke=2, range=Whole())
+    epochs: Optional[int] = option(None, "Passes over the training rows. Default: each recipe's.", smoke=2)
+
+    columns = {
+        "arm": of("title"),
+        "mean over evaluations": of("mean", percent),
+        "best": of("best", percent),
+        "last": of("last", percent),
+        "least loss": of("losses", lambda losses: f"{min(losses):.3f}"),
+        "last loss": of("losses", lambda losses: f"{losses[-1]:.3f}"),
+        "seeds": of("seeds"),
+    }
+
+    def arms(self):
+        rates = {"adapters": self.learning_rates[:1], "full": self.full_learning_rates[:1]}
+        return {name: dataclasses.replace(arm, rates=rates[name]) for name, arm in both_arms(period=self.every).items()}
+
+    def rows_of(self, identity):
+        data, reported = super().rows_of(identity)
+        others = splits_of(self.others, "validation", data, self.data_dir)
+        if others:
+            data = dataclasses.replace(data, validation=joined(list(others.values())))
+        return data, reported
+
+    def summarise(self, values):
+        summary = {"tasks": {}}
+        for task, arms in self.best_runs(values).items():
+            finished = {name: [run for run in runs if not is_failed(run)] for name, runs in arms.items()}
+            about = {name: self._curve(self.arms()[name].title, runs) for name, runs in finished.items() if runs}
+            if about:
+                summary["tasks"][task] = about
+        return summary
+
+    def _curve(self, title, runs):
+        metric, looks = runs[0]["metric"], list(zip(*(run["validation"] for run in runs)))
+        scores, losses = [statistics.fmean(look[metric] for look in of_seeds) for of_seeds in looks], None
+        if "loss" in looks[0][0]:
+            losses = [statistics.fmean(look["loss"] for look in of_seeds) for of_seeds in looks]
+        return {
+            "title": title,
+            "metric": metric,
+            "steps": [self.every * (place + 1) for place in range(len(looks))],
+            "scores": scores,
+            "losses": losses,
+            "mean": statistics.fmean(scores),
+            "best": statistics.fmean(max(look[metric] for look in run["validation"]) for run in runs),
+            "last": scores[-1],
+            "seeds": len(runs),
+        }
+
+    def draw(self, summary, figure):
+        titles = [title for task in summary["tasks"] for title in (f"{task}: loss", f"{task}: score")]
+        axes = iter(panels(figure, titles, width=3.6, columns=2))
+        for arms in summary["tasks"].values():
+            of_loss, of_score = next(axes), next(axes)
+            for number, arm in enumerate(arms.values()):
+                common = {"color": COLOURS[number], "label": arm["title"]}
+                if arm["losses"] is not None:
+                    of_loss.plot(arm["steps"], arm["losses"], **common)
+                of_score.plot(arm["steps"], [100 * score for score in arm["scores"]], **common)
+            finish(of_loss, "steps", "loss")
+            finish(of_score, "steps", f"{arm['metric']}, %")
 
 
 @functools.lru_cache

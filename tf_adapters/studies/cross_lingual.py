@@ -5,11 +5,11 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Real, Whole
-from tf_adapters.studies.comparison import Arm, Comparison
+from tf_adapters.studies.comparison import Arm, Comparison, option, several
 from tf_adapters.studies.figure import arms_by_task
 from tf_adapters.studies.numbers import is_failed, percent, score_of, spread
 from tf_adapters.studies.rows import by_language, held_out, load, splits_of
-from tf_adapters.studies.study import option
+from tf_adapters.tasks.analysis import group_means, language_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +28,10 @@ class CrossLingual(Comparison):
     others: Tuple[str, ...] = option(
         ("ud/fr_sequoia", "ud/tr_imst"), "Tasks of other languages with the same labels.", of=str, extends=True
     )
-    sizes: Tuple[int, ...] = option(
-        (256,), "Sizes of the adapters.", of=int, smoke=(8,), extends=True, range=Whole(most=2**16)
+    sizes: Tuple[int, ...] = several((256,), "Sizes of the adapters.", Whole(most=2**16), smoke=(8,))
+    shares: Tuple[float, ...] = several(
+        (1.0,), "Shares of the training rows, such as 0.05.", Real(above=0, at_most=1, such_as=0.05)
     )
-    shares: Tuple[float, ...] = option(
-        (1.0,), "Shares of the training rows, such as 0.05.", of=float, extends=True,
-        range=Real(above=0, at_most=1, such_as=0.05),
-    )  # fmt: skip
 
     def check(self):
         super().check()
@@ -49,7 +46,7 @@ class CrossLingual(Comparison):
             f"adapters of {size}" if len(self.sizes) > 1 else "adapters": {"adapter": {"bottleneck_size": size}}
             for size in self.sizes
         }
-        kinds["full fine-tuning"] = {"trainable": "full", "adapter": None}
+        kinds["full fine-tuning"] = {"trainable": "full"}
         return {
             f"{title.removesuffix(' fine-tuning')}{ending}": Arm(f"{title}{ending}", **about)
             for share in self.shares
@@ -69,22 +66,15 @@ class CrossLingual(Comparison):
     def further_rows(self, task, data, reported):
         return by_language({task: reported, **splits_of(self.others, "test", data, self.data_dir)})
 
-    def summarise(self, values):
-        from tf_adapters.tasks.analysis import group_means, language_of
-
-        (task,), summary = self.tasks, super().summarise(values)
-        for about in summary["tasks"].values():
-            for name, row in about["arms"].items():
-                runs = [run for run in self.best_runs(values)[task][name] if not is_failed(run)]
-                row["languages"], row["groups"] = {}, {}
-                if not runs:
-                    continue
-                names = [name for name in runs[0]["scores"] if name != "reported"]
-                scores = [{language: score_of(run, language) for language in names} for run in runs]
-                means = [group_means(of_seed, source=language_of(task)) for of_seed in scores]
-                row["languages"] = {key: spread([of_seed[key] for of_seed in scores]) for key in scores[0]}
-                row["groups"] = {key: spread([of_seed[key] for of_seed in means]) for key in means[0]}
-        return summary
+    def more(self, name, by_arm):
+        runs = [run for run in by_arm[name] if not is_failed(run)]
+        names = [name for name in runs[0]["scores"] if name != "reported"] if runs else ()
+        scores = [{language: score_of(run, language) for language in names} for run in runs]
+        means = [group_means(of_seed, source=language_of(self.tasks[0])) for of_seed in scores]
+        return {
+            kind: {key: spread([of_seed[key] for of_seed in found]) for key in (found[0] if found else ())}
+            for kind, found in (("languages", scores), ("groups", means))
+        }
 
     def table(self, summary):
         (about,) = summary["tasks"].values()

@@ -1,13 +1,12 @@
 """Figures that a paper could print, each as PNG and SVG, and a page of them."""
 
 import html
-import importlib.util
 import json
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.paths import read_json, to_path
-from tf_adapters.saving.atomic import write_text
-from tf_adapters.studies.study import SUMMARY_FILE, title_of
+from tf_adapters.saving.atomic import replacing, write_text
+from tf_adapters.studies.lab import SUMMARY_FILE
 
 WIDTH, HEIGHT = 5.2, 3.6
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
@@ -22,18 +21,10 @@ _STYLE = {
 }  # fmt: skip
 
 
-def check_matplotlib():
-    """Raise InputError where there is no Matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InputError('A study draws its figure with Matplotlib: run `pip install "tf_adapters[plots]"`.')
-
-
 def write_figure(study, summary, folder):
     """Draw a study's summary as `NAME.png` and `NAME.svg`."""
     import matplotlib
     from matplotlib.figure import Figure
-
-    from tf_adapters.saving.atomic import replacing
 
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
@@ -110,6 +101,14 @@ def band(panel, places, rows, number, label):
         return
     panel.plot(x, 100 * means, label=label, **look(number))
     panel.fill_between(x, 100 * (means - errors), 100 * (means + errors), color=look(number)["color"], alpha=0.2, lw=0)
+
+
+def line(panel, rows, x, number, label=None):
+    """Draw the means of arms, dicts of `numbers.spread` and of the place `x`, in its order; labelled as the first of
+    them. Arguments of `band`."""
+    rows = sorted(rows, key=lambda row: row[x])
+    if rows:
+        band(panel, [row[x] for row in rows], rows, number, label or rows[0]["title"])
 
 
 def boxes(panel, groups, labels, number=0, *, of=1, scale=100.0):
@@ -217,7 +216,7 @@ def write_page(folder, output):
         anchor = name.replace("/", "-")
         names.append(f'<a href="#{anchor}">{html.escape(name)}</a>')
         parts.append(
-            f'<h2 id="{anchor}">{html.escape(name)}</h2><p>{html.escape(title_of(study))}</p>'
+            f'<h2 id="{anchor}">{html.escape(name)}</h2><p>{html.escape(study.about())}</p>'
             f'<p class="source">{html.escape(study.figures)}; {content["values"]:,} values, '
             f"{html.escape(', '.join(f'{package} {version}' for package, version in content['versions'].items()))}</p>"
             f"<figure>{_named_apart(svg[svg.index('<svg') :], anchor)}</figure>"

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import math
 import os
 import re
 import time
@@ -13,11 +14,13 @@ import time
 from tf_adapters._installation import versions
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.paths import finite, parse_json, read_json, to_path
+from tf_adapters.ranges import choices_of
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
-from tf_adapters.studies.study import SUMMARY_FILE, options_of
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER
 
 STUDY_FILE = "study.json"
+#: The file in a study's folder with its settings and what it found.
+SUMMARY_FILE = "summary.json"
 VALUES_FILE = "values.jsonl"
 TABLE_FILE = "values.csv"
 RUNS_FOLDER = "runs"
@@ -28,7 +31,7 @@ def run(study, output, *, resume=False, observer=None):
     """Measure what is missing of a study, and write its values, summary and figure.
 
     Args:
-        study: `Study`, such as `Ablation(directories=("adapters/cola",))`.
+        study: such as `Ablation(directories=("adapters/cola",))`.
         output: path of the study's folder: `values.csv` has each value, `summary.json` what they come to, `NAME.png`
             and `NAME.svg` the figure.
         resume: bool, go on with what the folder holds; more seeds, tasks or rates than before are added to it.
@@ -44,22 +47,21 @@ def run(study, output, *, resume=False, observer=None):
     >>> from tf_adapters.studies import Ablation
     >>> summary = run(Ablation(directories=("adapters/film",), input="test.csv"), "studies/ablation")
     """
-    from tf_adapters.studies.figure import check_matplotlib
-
-    check_matplotlib()
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError('A study draws its figure with Matplotlib: run `pip install "tf_adapters[plots]"`.')
     for package in study.packages:
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")
     output = to_path(output)
-    if not resume and (output / STUDY_FILE).exists():
+    begun = (output / STUDY_FILE).exists()
+    if begun and not resume:
         raise InputError("{output} holds a study: go on with it by {resume}, or give another folder.",
                          output=output, resume=NAME)  # fmt: skip
-    is_new = not (output / STUDY_FILE).exists()
     lab = Lab(output, study, resume=resume, observer=observer)
     try:
         study.measure(lab)
     except InputError:
-        if is_new and not lab.values:
+        if not begun and not lab.values:
             # Refused before there is anything to go on with: the folder is free again.
             clear(output)
             with contextlib.suppress(OSError):
@@ -89,8 +91,8 @@ class Observer:
         steps."""
 
     def counting(self, description, total, unit):
-        """A context that gives a function to call with what is done since its last call, or None."""
-        return contextlib.nullcontext()
+        """A context that gives a function to call with what is done since its last call."""
+        return contextlib.nullcontext(lambda count: None)
 
 
 class Stopped(Exception):
@@ -102,19 +104,23 @@ class Lab:
 
     Args:
         folder: path of the study's folder.
-        study: `Study`.
+        study: one of `STUDIES`, with its options.
         resume: bool, go on with what the folder holds.
         observer: `Observer` or None.
 
     Raises:
         InputError: the folder holds another study, or one with other options.
+
+    Attributes:
+        total: int, how many values there will be, so that progress can be told; None if that is not known.
+        values: list of dicts, those that there are.
     """
 
     def __init__(self, folder, study, *, resume=False, observer=None):
         self.folder, self.study, self.observer = to_path(folder), study, observer or Observer()
         self.values, self.number, self.total = [], 0, None
         self.seconds, self.measured = 0.0, 0
-        settings = _through_json(study.settings())
+        settings = study.settings()
         path = self.folder / STUDY_FILE
         if resume and path.exists():
             self._check_same(read_json(path, "start anew with {overwrite}", overwrite=NAME), settings)
@@ -128,7 +134,6 @@ class Lab:
                 "{output}.",
                 output=NAME,
             )
-        options = options_of(type(self.study))
         for name, value in settings.items():
             if name == "recipe" and name not in held["settings"]:
                 raise InputError(
@@ -137,20 +142,15 @@ class Lab:
                     output=NAME,
                 )
             before = held["settings"].get(name, value)
-            if before != value and not options[name].extends:
+            if before != value and not choices_of(type(self.study))[name].extends:
                 raise InputError(
                     f"{{{name}}}: {self.folder} was begun with {before!r}, and its values would not belong together; "
                     "give that, or another output.",
                     **{name: value},
                 )
 
-    def expect(self, total):
-        """Say how many values there will be, so that progress can be told."""
-        self.total = total
-
     def find(self, identity):
         """The newest value with this identity, a dict of what identifies it and what was measured, or None."""
-        identity = _through_json(identity)
         for value in reversed(self.values):
             if all(value.get(name) == wanted for name, wanted in identity.items()):
                 return value
@@ -167,34 +167,24 @@ class Lab:
         found = self.find(identity)
         if found is not None:
             return found
-        self.observer.value(self.number, self.total, describe(identity), self._left())
+        left = None
+        if self.measured and self.total is not None:
+            left = self.seconds / self.measured * (self.total - self.number + 1)
+        self.observer.value(self.number, self.total, describe(identity), left)
         started = time.monotonic()
-        self._keep({**identity, **measure()})
-        self.seconds += time.monotonic() - started
-        self.measured += 1
-        return self.values[-1]
-
-    def _left(self):
-        if not self.measured or self.total is None:
-            return None
-        return self.seconds / self.measured * (self.total - self.number + 1)
-
-    def _keep(self, value):
+        line = json.dumps(finite({**identity, **measure()}), allow_nan=False)
         path = self.folder / VALUES_FILE
         try:
             with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(finite(value), allow_nan=False) + "\n")
+                file.write(line + "\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputError(f"{path} cannot be written: {reason(error)}.") from None
-        self.values.append(_through_json(finite(value)))
-
-    @contextlib.contextmanager
-    def counting(self, description, total, unit="rows"):
-        """Yield a function to call with what is done since its last call."""
-        with self.observer.counting(description, total, unit) as advance:
-            yield advance or (lambda count: None)
+        self.values.append(json.loads(line))
+        self.seconds += time.monotonic() - started
+        self.measured += 1
+        return self.values[-1]
 
     def train(self, identity, experiment, *, seed=None, scored=(), keep=False):
         """Train, and score rows by the best epoch and by the last; a dict for `value`.
@@ -214,7 +204,7 @@ class Lab:
 
         from tf_adapters._keras import keras
         from tf_adapters.models.trainable import parameter_counts
-        from tf_adapters.studies.last_epoch import LastEpoch, pooler_parameters
+        from tf_adapters.training.run import Reporter
 
         folder = self.folder / RUNS_FOLDER / slug(identity)
         going_on = (folder / RESUME_FOLDER).is_dir()
@@ -228,7 +218,7 @@ class Lab:
         def score():
             return {name: experiment.score_rows(model, tokenizer, rows, seed=seed) for name, rows in scored.items()}
 
-        reporter = self.observer.training(experiment.settings.epochs, experiment.settings.period)
+        reporter = self.observer.training(experiment.settings.epochs, experiment.settings.period) or Reporter()
         last, scored = LastEpoch(reporter, score), dict(scored)
         try:
             result = experiment.train(model, tokenizer, folder, seed=seed, resume=going_on, reporter=last)
@@ -238,8 +228,9 @@ class Lab:
             return {"scores": None, "failure": str(error).partition(". ")[0] + ".", **about}
         if result.interrupted:
             raise Stopped
-        log = read_log(folder / LOG_FILE)
-        scores = score()
+        with open(folder / LOG_FILE, encoding="utf-8", newline="") as file:
+            log = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+        scores, prefix = score(), "validation_"
         if result.best_epoch == len(log):
             last.scores = scores
         elif last.scores is None:
@@ -259,7 +250,9 @@ class Lab:
         return {
             "scores": scores,
             "last_scores": last.scores,
-            "validation": [row["validation"] for row in log],
+            "validation": [
+                {name[len(prefix) :]: value for name, value in row.items() if name.startswith(prefix)} for row in log
+            ],
             "training_loss": [row["training_loss"] for row in log],
             "best_epoch": result.best_epoch,
             "seconds": round(result.seconds, 1),
@@ -286,6 +279,47 @@ class Lab:
         write_text(self.folder / SUMMARY_FILE, json.dumps(finite(document), indent=1, allow_nan=False) + "\n")
         write_figure(self.study, summary, self.folder)
         return summary
+
+
+class LastEpoch:
+    """A run's `reporter` that scores rows after the last epoch, unless that is the best one, whose model `fit` returns.
+
+    Args:
+        reporter: `Reporter` that hears of the run.
+        score: function of nothing that gives the scores of the model as it is.
+
+    Attributes:
+        scores: what it gave, or None.
+    """
+
+    def __init__(self, reporter, score):
+        self.reporter, self.score, self.scores = reporter, score, None
+
+    def __getattr__(self, name):
+        return getattr(self.reporter, name)
+
+    def start(self, steps, done):
+        self.steps = steps
+        self.reporter.start(steps, done)
+
+    def step(self, done, numbers):
+        self.done = done
+        self.reporter.step(done, numbers)
+
+    def epoch(self, epoch, numbers, best):
+        if self.done == self.steps and not best:
+            self.scores = self.score()
+        self.reporter.epoch(epoch, numbers, best)
+
+
+def pooler_parameters(model):
+    """How many parameters of the encoder's pooler train, an int."""
+    from tf_adapters.models.state import state_of
+
+    pooler = state_of(model).family.pooler(model)
+    trains = {id(variable) for variable in model.trainable_variables}
+    weights = pooler.weights if pooler is not None else ()
+    return sum(math.prod(variable.shape) for variable in weights if id(variable) in trains)
 
 
 def describe(identity):
@@ -321,23 +355,6 @@ def read_values(folder):
         raise InputError(f"{path} is damaged: start anew with {{overwrite}}.", overwrite=NAME) from None
 
 
-def read_log(path):
-    """The epochs of a run's `log.csv`: list of dicts of step, training_loss and validation, a dict of numbers."""
-    with open(path, encoding="utf-8", newline="") as file:
-        return [
-            {
-                "step": int(row["step"]),
-                "training_loss": float(row["training_loss"]),
-                "validation": {
-                    name.removeprefix("validation_"): float(value)
-                    for name, value in row.items()
-                    if name.startswith("validation_")
-                },
-            }
-            for row in csv.DictReader(file)
-        ]
-
-
 def write_table(path, values):
     """Write values as CSV, a column for each number and word; lists and dicts within are flattened by their names."""
     rows = [dict(_flat(value)) for value in values]
@@ -356,7 +373,3 @@ def _flat(value, prefix=""):
             yield from _flat(part, f"{name}.")
         else:
             yield name, part
-
-
-def _through_json(value):
-    return json.loads(json.dumps(value))

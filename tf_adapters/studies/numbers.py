@@ -3,6 +3,9 @@
 import math
 import statistics
 
+from tf_adapters.kinds import get_kind
+from tf_adapters.tasks.metrics import METRICS
+
 
 def about_rows(task, reported):
     """What a run says of its rows, a dict."""
@@ -17,15 +20,11 @@ def about_rows(task, reported):
 
 def primary_of(task):
     """The name of the number that counts of a task."""
-    from tf_adapters.tasks.metrics import METRICS
-
     return METRICS[task.metric].primary
 
 
 def constant_score(task, reported):
     """The metric of answering each row alike, with the rows' most frequent label, or None."""
-    from tf_adapters.kinds import get_kind
-
     kind = get_kind(task.kind)
     constant = kind.constant(reported, task.labels)
     return None if constant is None else kind.score(task.metric, reported, constant)[primary_of(task)]
@@ -57,30 +56,6 @@ def at_floor(scores, run):
         return None
     of_seeds = float(t.ppf(0.975, scores["n"] - 1)) * scores["sem"] if scores["n"] > 1 else 0.0
     return scores["mean"] - run["constant"] < max(of_seeds, run["reported_rows"] ** -0.5)
-
-
-def table_of(tasks, columns, rows_of):
-    """A table of the arms of tasks, and of the constant answer of each that has one: `(columns, rows)`.
-
-    Args:
-        tasks: dict from a task to a dict, perhaps of `metric`, `constant` and `constant_loss`.
-        columns: dict from a title to a function of a row; with a constant answer "arm" and "score" are among them.
-        rows_of: function of a task's dict that gives its rows, dicts, perhaps of a `metric`, and of what they are `of`.
-    """
-    rows = []
-    for task, about in tasks.items():
-        metric = about.get("metric")
-        for row in rows_of(about):
-            name = ", ".join(filter(None, (task, metric or row.get("metric"), row.get("of"))))
-            rows.append([name, *(cell(row) for cell in columns.values())])
-        if about.get("constant") is not None:
-            loss = about.get("constant_loss")
-            cells = {title: "" for title in columns} | {
-                "arm": f"constant answer{'' if loss is None else f', log loss {loss:.3f}'}",
-                "score": percent(about["constant"]),
-            }
-            rows.append([f"{task}, {metric}", *cells.values()])
-    return ["task", *columns], rows
 
 
 def of(name, shown=str):

@@ -7,12 +7,14 @@ from typing import Tuple
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import RATE, Comparison, both_arms, paired_by_seed
-from tf_adapters.studies.figure import SCORE, band, boxes, finish, look, panels
-from tf_adapters.studies.lab import MODELS_FOLDER, Stopped, slug
+from tf_adapters.studies.comparison import RATE, Comparison, both_arms, option, paired_by_seed
+from tf_adapters.studies.figure import SCORE, boxes, finish, line, look, panels
+from tf_adapters.studies.lab import Stopped
 from tf_adapters.studies.numbers import SCORES, interval_words, is_failed, of, percent, rate_words, spread
 from tf_adapters.studies.rows import load
-from tf_adapters.studies.study import option
+from tf_adapters.tasks.own_files import without_labels
+
+PRETRAINING = {"measured": "pretraining"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,28 +74,25 @@ class Pretraining(Comparison):
     def measure(self, lab):
         self.check_tasks()
         for task in self.tasks:
-            for name in ("adapters", "full"):
-                identity = {"measured": "pretraining", "task": task, "arm": name}
-                lab.value(identity, lambda task=task, name=name: self._pretrain(lab, task, name))
+            for name in ("adapters", "full") if self.checkpoints else ():
+                identity = {**PRETRAINING, "task": task, "arm": name}
+                lab.value(identity, lambda identity=identity: self._pretrain(lab, identity))
         super().measure(lab)
 
-    def _folder(self, lab, task, name):
-        return lab.folder / MODELS_FOLDER / slug({"measured": "pretraining", "task": task, "arm": name})
-
-    def _pretrain(self, lab, task, name):
+    def _pretrain(self, lab, identity):
         from tf_adapters._keras import keras
         from tf_adapters.models.transformers.loading import load_backbone
-        from tf_adapters.tasks.own_files import without_labels
         from tf_adapters.text.tokenizer import load_tokenizer
         from tf_adapters.training.pretrain import pretrain
 
         keras.backend.clear_session()
         keras.utils.set_random_seed(0)
-        folder, steps = self._folder(lab, task, name), sorted(self.checkpoints)
+        folder, steps = lab.model_of(identity), sorted(self.checkpoints)
+        task, name = identity["task"], identity["arm"]
         recipe = self.recipe_of(self.arms()[name])
         data = without_labels(load(task, self.data_dir))
         if self.rows is not None:
-            data, _ = self.rows_of({"task": task, "arm": name, "seed": 0})
+            data, _ = self.rows_of({**identity, "seed": 0})
             data = without_labels(data)
         model = load_backbone(self.model, head="masked-lm")
         tokenizer = load_tokenizer(model, max_length=self.max_length or recipe.max_length)
@@ -113,26 +112,29 @@ class Pretraining(Comparison):
         experiment, reported, data = super().experiment(lab, arm, identity)
         name, _, step = identity["arm"].partition(", ")
         if step:
-            pretrained = self._folder(lab, identity["task"], name) / f"step-{step}"
-            experiment = dataclasses.replace(experiment, pretrained=pretrained)
+            folder = lab.model_of({**PRETRAINING, "task": identity["task"], "arm": name})
+            experiment = dataclasses.replace(experiment, pretrained=folder / f"step-{step}")
         return experiment, reported, data
 
     def summarise(self, values):
-        summary, best = super().summarise(values), self.best_runs(values)
+        summary = super().summarise(values)
         for task, about in summary["tasks"].items():
             about["pretraining"] = {
                 value["arm"]: {name: value[name] for name in ("head", "numbers", "texts")}
                 for value in values
                 if value["measured"] == "pretraining" and value["task"] == task
             }
-            for name, row in about["arms"].items():
-                base, _, step = name.partition(", ")
-                runs = [run for run in best[task][name] if not is_failed(run)]
-                row["steps"] = int(step or 0)
-                row["minus_alone"] = paired_by_seed(runs, best[task][base]) if step else None
-                curves = [[look[run["metric"]] for look in run.get("every_epoch", run["validation"])] for run in runs]
-                row["curve"] = spread([statistics.fmean(scores) for scores in zip(*curves)])
         return summary
+
+    def more(self, name, by_arm):
+        base, _, step = name.partition(", ")
+        runs = [run for run in by_arm[name] if not is_failed(run)]
+        curves = [[look[run["metric"]] for look in run.get("every_epoch", run["validation"])] for run in runs]
+        return {
+            "steps": int(step or 0),
+            "minus_alone": paired_by_seed(runs, by_arm[base]) if step else None,
+            "curve": spread([statistics.fmean(scores) for scores in zip(*curves)]),
+        }
 
     def draw(self, summary, figure):
         titles = ("", ": adapters", ": full fine-tuning", ": spread over epochs")
@@ -141,11 +143,9 @@ class Pretraining(Comparison):
             arms = {"adapters": [], "full": []}
             for name, row in about["arms"].items():
                 arms[name.partition(",")[0]].append(row)
-            for rows in arms.values():
-                rows.sort(key=lambda row: row["steps"])
             panel = next(axes)
             for number, rows in enumerate(arms.values()):
-                band(panel, [row["steps"] for row in rows], rows, number, rows[0]["title"])
+                line(panel, rows, "steps", number)
             finish(panel, "steps of pretraining", SCORE, about)
             for rows in arms.values():
                 panel = next(axes)

@@ -4,6 +4,9 @@ import dataclasses
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
+from tf_adapters.tasks.analysis import language_of
+from tf_adapters.tasks.own_files import metric_of, task_from_files
+from tf_adapters.tasks.rows import sample_rows
 
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5
@@ -13,8 +16,6 @@ _TASKS = {}
 
 def load(name, data_dir, metric=None):
     """A task by its name, or of the files in a folder, perhaps with another metric; the latest stays in memory."""
-    from tf_adapters.tasks.own_files import metric_of
-
     if (name, data_dir) not in _TASKS:
         _TASKS.clear()
         _TASKS[name, data_dir] = _read(name, data_dir)
@@ -23,7 +24,6 @@ def load(name, data_dir, metric=None):
 
 
 def _read(name, data_dir):
-    from tf_adapters.tasks.own_files import task_from_files
     from tf_adapters.tasks.registry import load_task
 
     folder = to_path(name)
@@ -45,8 +45,6 @@ def _read(name, data_dir):
 
 def held_out(task, *, rows, validation_rows, reported_rows, seed):
     """`(Task at the study's budget, labelled rows to report on)`, as `Comparison` says."""
-    from tf_adapters.tasks.rows import sample_rows
-
     if task.test is not None and task.test.labels is not None:
         train = task.train if rows is None else sample_rows(task.train, count=rows, seed=seed)
         validation = sample_rows(task.validation, count=validation_rows, seed=seed)
@@ -83,7 +81,6 @@ def _of_train(task, seed, count, end, *, first):
 
 
 def _reported(task, most):
-    from tf_adapters.tasks.rows import sample_rows
 
     labelled = task.test is not None and task.test.labels is not None
     rows = task.test if labelled else task.validation
@@ -124,8 +121,6 @@ def joined(rows):
 
 def by_language(rows):
     """Dict from a language to the rows of its tasks, which are joined; a task whose name has none stands for itself."""
-    from tf_adapters.tasks.analysis import language_of
-
     found = {}
     for task, of_task in rows.items():
         found.setdefault(language_of(task) or task, []).append(of_task)

@@ -7,10 +7,10 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
-from tf_adapters.studies.comparison import OfTrained, both_arms
+from tf_adapters.studies.comparison import both_arms, option
 from tf_adapters.studies.figure import by_task, look
+from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import spread
-from tf_adapters.studies.study import option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,6 @@ class Similarity(OfTrained):
         (), "Tasks of other languages, whose rows the models are looked at with too.", of=str, extends=True
     )
     tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
-    seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
 
     def arms(self):
         return both_arms()
@@ -53,7 +52,7 @@ class Similarity(OfTrained):
         del plain
         model, _ = load_trained(directory)
         found = {name: [] for name in looked_at}
-        with lab.counting("comparing", sum(map(len, before.values())), "blocks") as advance:
+        with lab.observer.counting("comparing", sum(map(len, before.values())), "blocks") as advance:
             for name, tokens in chosen.items():
                 after = states_of_tokens(model, tokenizer, tokens, batch_size)
                 for one, other in zip(before[name], after):
@@ -97,17 +96,9 @@ class Similarity(OfTrained):
             panel.set_ylim(top=1.02)
 
 
-@dataclasses.dataclass(frozen=True)
-class DrawnTokens:
-    """Tokens of encoded texts: `encoded` as of `Tokenizer.encode`, and the `rows` and `places` of those drawn."""
-
-    encoded: dict
-    rows: object
-    places: object
-
-
 def draw_tokens(tokenizer, rows, count, task):
-    """So many tokens of some rows, drawn by a fixed seed, none of them special; `DrawnTokens`.
+    """So many tokens of some rows, drawn by a fixed seed, none of them special: what `Tokenizer.encode` gives of the
+    texts, and the rows and places of the tokens that are drawn.
 
     Raises:
         InputError: the rows have fewer.
@@ -129,11 +120,12 @@ def draw_tokens(tokenizer, rows, count, task):
         )
     # RandomState's stream is frozen by NumPy.
     drawn = np.sort(np.random.RandomState(0).permutation(usable)[:count])
-    return DrawnTokens(encoded, row[drawn], place[drawn])
+    return encoded, row[drawn], place[drawn]
 
 
 def states_of_tokens(model, tokenizer, chosen, batch_size):
-    """What the embeddings and each block compute of some tokens: a list of float32 arrays, `(tokens, hidden)`."""
+    """What the embeddings and each block compute of some tokens, as `draw_tokens` gives them: a list of float32 arrays,
+    `(tokens, hidden)`."""
     import tensorflow as tf
 
     from tf_adapters.models.state import state_of
@@ -148,17 +140,17 @@ def states_of_tokens(model, tokenizer, chosen, batch_size):
         hidden = main(family.inputs(inputs), output_hidden_states=True, training=False).hidden_states
         return [tf.cast(tf.gather_nd(block, at), tf.float32) for block in hidden]
 
-    found = None
-    for positions, inputs in sorted_batches(chosen.encoded, batch_size=batch_size, tokenizer=tokenizer):
-        in_batch = np.full(chosen.encoded["input_ids"].nrows(), -1)
+    (encoded, rows, places), found = chosen, None
+    for positions, inputs in sorted_batches(encoded, batch_size=batch_size, tokenizer=tokenizer):
+        in_batch = np.full(encoded["input_ids"].nrows(), -1)
         in_batch[positions] = np.arange(len(positions))
-        drawn = np.flatnonzero(in_batch[chosen.rows] >= 0)
+        drawn = np.flatnonzero(in_batch[rows] >= 0)
         if not len(drawn):
             continue
-        at = np.stack([in_batch[chosen.rows[drawn]], chosen.places[drawn]], axis=1)
+        at = np.stack([in_batch[rows[drawn]], places[drawn]], axis=1)
         blocks = states(inputs, tf.constant(at, tf.int64))
         if found is None:
-            found = [np.empty((len(chosen.rows), block.shape[-1]), np.float32) for block in blocks]
+            found = [np.empty((len(rows), block.shape[-1]), np.float32) for block in blocks]
         for array, block in zip(found, blocks):
             array[drawn] = block.numpy()
     return found

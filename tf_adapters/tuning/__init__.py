@@ -5,7 +5,7 @@ import os
 from tf_adapters._installation import submodules_of
 from tf_adapters.errors import InputError
 
-__getattr__ = submodules_of(__name__, AdapterHyperModel="hypermodel", AdapterTuner="tuner")
+__getattr__ = submodules_of(__name__, AdapterHyperModel="search", AdapterTuner="search")
 NAME, HOST, PORT = "KERASTUNER_TUNER_ID", "KERASTUNER_ORACLE_IP", "KERASTUNER_ORACLE_PORT"
 
 

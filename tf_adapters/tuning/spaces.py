@@ -194,7 +194,7 @@ def check_values(values, recipe):
     """
     if not isinstance(values, dict):
         raise InputError("{space} must be the name of a space or a dict from names to values.", space=values)
-    checked = {}
+    values = dict(values)
     for name, choice in values.items():
         if name not in DIMENSIONS:
             raise InputError(f"space: {name!r} cannot be searched: use one of {', '.join(DIMENSIONS)}.")
@@ -206,15 +206,15 @@ def check_values(values, recipe):
                 raise InputError(f"space: {name} has a value twice: {', '.join(map(str, choice))}.")
         elif DIMENSIONS[name].types not in ("int", "float"):
             raise InputError(f"space: {name} has no range, only values such as {DIMENSIONS[name].types}s.")
-        checked[name] = choice
-    if not any(varies(choice) for choice in checked.values()):
+        values[name] = choice
+    if not any(map(varies, values.values())):
         raise InputError(
             "space is empty: nothing varies in it; give a name two values or a range, such as learning_rate=(1e-4, "
             "1e-3)."
         )
-    modes = checked.get("trainable", (recipe.trainable,))
+    modes = values.get("trainable", (recipe.trainable,))
     fields = {field.name for field in dataclasses.fields(recipe.adapter)}
-    for name, choice in checked.items():
+    for name, choice in values.items():
         dimension = DIMENSIONS[name]
         if dimension.field is not None and "adapters" not in modes:
             raise InputError(
@@ -227,7 +227,7 @@ def check_values(values, recipe):
             )
         for value in (choice.low, choice.high) if isinstance(choice, Range) else choice:
             _check_value(name, dimension, value, recipe)
-    return checked
+    return values
 
 
 def varies(choice):
@@ -237,17 +237,13 @@ def varies(choice):
 
 def check_depth(values, depth, source):
     """Raise InputError if a space asks for more blocks than an encoder has."""
-    sharing = values.get("sharing", ())
-    for most in (value for value in sharing if is_int(value) and value > depth):
-        raise InputError(
-            f"space: sharing {most} contradicts the model: {source} has {depth} blocks; leave that value out."
-        )
-    for mode in values.get("trainable", ()):
-        match = re.fullmatch(r"top-(\d+)", mode)
-        if match and not 1 <= int(match[1]) <= depth:
-            raise InputError(
-                f"space: trainable {mode} contradicts the model: {source} has {depth} blocks; leave that value out."
-            )
+    for name in ("sharing", "trainable"):
+        for value in values.get(name, ()):
+            match = re.fullmatch(r"(?:top-)?(\d+)", str(value))
+            if match and not 1 <= int(match[1]) <= depth:
+                raise InputError(
+                    f"space: {name} {value} contradicts the model: {source} has {depth} blocks; leave that value out."
+                )
 
 
 def _check_value(name, dimension, value, recipe):

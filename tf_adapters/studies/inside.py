@@ -1,0 +1,350 @@
+"""Studies that look into the models that they trained: how wide a minimum was found, and whether gradients reach every
+layer."""
+
+import dataclasses
+import math
+import statistics
+
+import numpy as np
+
+from tf_adapters.kinds import get_kind
+from tf_adapters.ranges import Real, Whole
+from tf_adapters.saving.atomic import remove_folder
+from tf_adapters.studies.comparison import Comparison, both_arms, identity_of, option
+from tf_adapters.studies.figure import by_task, heat_map, look, panels
+from tf_adapters.studies.numbers import is_failed, of, rank, spread
+from tf_adapters.tasks.rows import sample_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class OfTrained(Comparison):
+    """Base of the studies that train arms on tasks and then look into the models, of the best epochs."""
+
+    keeps_last = False
+
+    seeds: int = option(1, "Models of each arm, with the seeds from 0 on.", extends=True)
+
+    def values_of(self, arm):
+        return super().values_of(arm) + self.seeds
+
+    def train(self, lab, task, arm, identity):
+        return super().train(lab, task, arm, identity, keep=True)
+
+    def run_arm(self, lab, task, name, arm, seed):
+        super().run_arm(lab, task, name, arm, seed)
+        identities = [identity_of(task, name, point, seed) for point in self.points(arm)]
+        runs = [run for run in map(lab.find, identities) if run is not None]
+        if runs and not is_failed(rank(runs)[0]):
+            identity = {key: rank(runs)[0][key] for key in identities[0]}
+
+            def look():
+                directory = lab.model_of(identity)
+                if not directory.is_dir():  # values alone were brought here
+                    self.train(lab, task, arm, identity)
+                return self.look_into(lab, directory, *self.experiment(lab, arm, identity)[:2], identity)
+
+            lab.value({**identity, "measured": self.name}, look)
+        for identity in identities:
+            remove_folder(lab.model_of(identity))
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        """What is found in a trained model; a dict for `Lab.value`.
+
+        Args:
+            directory: path of its adapter directory.
+            experiment: `Experiment` that trained it.
+            reported: labelled rows.
+            identity: dict of its run.
+        """
+        raise NotImplementedError
+
+    def summarise(self, values):
+        return {
+            "tasks": {
+                task: {
+                    arm: {"title": self.arms()[arm].title, **self.come_to(arm, found)} for arm, found in arms.items()
+                }
+                for task, arms in self.looks(values).items()
+            }
+        }
+
+    def come_to(self, arm, found):
+        """What an arm's values of `looks` come to, a dict for JSON."""
+        raise NotImplementedError
+
+    def looks(self, values):
+        """What `look_into` found: dict from a task to a dict from an arm to its values, a list, a seed's newest."""
+        found = {}
+        for value in values:
+            if value["measured"] == self.name:
+                found.setdefault(value["task"], {}).setdefault(value["arm"], {})[value["seed"]] = value
+        return {task: {arm: [*of_seeds.values()] for arm, of_seeds in arms.items()} for task, arms in found.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Landscape(OfTrained):
+    """The loss on the line through the weights before and after training: f(a) = L(w0 + a (w1 - w0)).
+
+    All weights that train are moved: of adapters the adapters, their LayerNorms and the head. `w0` are the adapters and
+    the head as they were drawn. With `--head trained` the head stays as training left it. The losses are those of the
+    rows that trained, and of the reported ones, without dropout. A width is that of the part of the line around `a = 1`
+    on which the loss of the rows that trained is at most twice its least.
+    """
+
+    name = "landscape"
+    figures = "He et al. 2021, figure 6"
+    paper = "he-2021"
+    # Those of which what is predicted has logits to compute a loss of.
+    kinds = ("classification", "regression", "multi-label", "token-classification", "multiple-choice")
+
+    points_on_line: int = option(
+        20, "Points on the line, at equal distances, beside those at 0 and 1.", smoke=3, range=Whole(2)
+    )
+    reach: float = option(2.0, "The line is drawn from minus this `a` to this one.", range=Real(above=0, such_as=2))
+    head: str = option(
+        "moved", "What of the head: `moved` with the rest, as the formula says, or `trained`.",
+        values=("moved", "trained"),
+    )  # fmt: skip
+
+    columns = {
+        "arm": of("title"),
+        "loss at 1": of("losses", lambda losses: f"{losses['1.0000']:.3f}"),
+        "least": of("losses", lambda losses: f"{min(losses.values()):.3f}"),
+        "width of the training loss around 1": of("width_around", lambda width: f"{width['mean']:.2f}"),
+        "sd": of("width_around", of("sd", "{:.2f}".format)),
+        "distance of the weights": of("distance", "{:.3g}".format),
+        "seeds": of("seeds"),
+    }
+
+    def arms(self):
+        return both_arms()
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        from tf_adapters._keras import keras
+        from tf_adapters.kinds.kind import Scorer
+        from tf_adapters.models.state import state_of
+        from tf_adapters.saving.directory import load_adapter
+
+        keras.backend.clear_session()
+        model, tokenizer = experiment.build(identity["seed"])
+        kind, state = get_kind(experiment.task_of(identity["seed"]).kind), state_of(model)
+        head = {id(variable) for variable in state.head_variables(model)} if self.head == "trained" else ()
+        moved = [variable for variable in model.trainable_variables if id(variable) not in head]
+        before = [variable.numpy() for variable in moved]
+        load_adapter(model, directory, name=state.active or "default")
+        after = [variable.numpy() for variable in moved]
+        scorer, losses, training = Scorer(model, tokenizer, batch_size=experiment.settings.batch_size), {}, {}
+        trained = experiment.task_of(identity["seed"]).train
+        trained = sample_rows(trained, count=min(len(trained), len(reported)), seed=0)
+        # The paper's points are neither at 0 nor at 1, where the models stand.
+        places = np.union1d(np.linspace(-self.reach, self.reach, self.points_on_line), (0.0, 1.0))
+        with lab.observer.counting("moving along the line", len(places), "points") as advance:
+            for place in places:
+                for variable, start, end in zip(moved, before, after):
+                    variable.assign(start + np.float32(place) * (end - start))
+                for rows, found in ((reported, losses), (trained, training)):
+                    found[f"{place:.4f}"] = kind.loss(rows, kind.predict(scorer, rows))
+                advance(1)
+        distance = sum(float(np.sum((end - start) ** 2)) for start, end in zip(before, after)) ** 0.5
+        return {"losses": losses, "training_losses": training, "distance": distance}
+
+    def come_to(self, arm, found):
+        about = {"seeds": len(found)}
+        # Studies of before have no losses of the rows that trained.
+        for name in ("losses", "training_losses") if "training_losses" in found[0] else ("losses",):
+            about[name] = {place: statistics.fmean(value[name][place] for value in found) for place in found[0][name]}
+        about["distance"] = statistics.fmean(value["distance"] for value in found)
+        about["width"] = width(about["losses"])
+        if "training_losses" in about:
+            about["width_around"] = spread([width(value["training_losses"], around=1.0) for value in found])
+        return about
+
+    def draw(self, summary, figure):
+        for panel, arms in by_task(figure, summary["tasks"], "a: 0 before training, 1 after", "loss", width=4.0):
+            for number, arm in enumerate(arms.values()):
+                dashed = {"linestyle": "--", "color": look(number)["color"]}
+                for name, title, style in (
+                    ("losses", arm["title"], look(number)),
+                    ("training_losses", f"{arm['title']}, rows that trained", dashed),
+                ):
+                    losses = {float(place): loss for place, loss in arm.get(name, {}).items()}
+                    if losses:
+                        panel.plot(list(losses), list(losses.values()), label=title, **style)
+            for place in (0, 1):
+                panel.axvline(place, color="0.8", zorder=0)
+            panel.set_yscale("log")
+
+
+def width(losses, around=None):
+    """How long the part of the line is on which the loss is at most twice its least, by linear interpolation.
+
+    Args:
+        losses: dict from a place, a word, to the loss there.
+        around: float, a place: only what is connected with it counts, 0 if its own loss is higher. None for all.
+    """
+    places = np.asarray(sorted(map(float, losses)))
+    values = np.asarray([losses[place] for place in sorted(losses, key=float)])
+    fine = np.linspace(places[0], places[-1], 4001)
+    below = np.interp(fine, places, values) <= 2 * values.min()
+    if around is not None:
+        # Parts are numbered by how many points above the line there are before them.
+        part = np.cumsum(~below)
+        below &= part == part[np.abs(fine - around).argmin()]
+    return float(below.mean() * (places[-1] - places[0]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradients(OfTrained):
+    """Norms of the loss's gradient by block, pooler and head over training, of frozen layers too.
+
+    The model is looked at every `every` steps. The L2 norms are those of the same training batches each time, without
+    dropout, and their mean is taken. A block's are those of the weights that were pretrained, whether they train or
+    not; adapters have a row of their own.
+    """
+
+    name = "gradients"
+    figures = "Han et al. 2021, figure 3"
+    paper = "han-2021"
+    kinds = ("classification", "multi-label", "regression")
+
+    every: int = option(50, "Steps between two looks.", smoke=2, range=Whole())
+    batches: int = option(8, "Training batches that are looked at.", smoke=2, range=Whole())
+
+    columns = {
+        "arm": of("title"),
+        "layer": of("group"),
+        "at the start": lambda row: f"{row['norms'][0]:.3g}",
+        "halfway": lambda row: f"{row['norms'][len(row['norms']) // 2]:.3g}",
+        "at the end": lambda row: f"{row['norms'][-1]:.3g}",
+    }
+
+    def arms(self):
+        return both_arms(period=self.every, keep_periods=True)
+
+    def look_into(self, lab, directory, experiment, reported, identity):
+        from tf_adapters._keras import keras
+        from tf_adapters.models.state import state_of
+        from tf_adapters.saving.directory import load_adapter
+
+        keras.backend.clear_session()
+        seed = identity["seed"]
+        model, tokenizer = experiment.build(seed)
+        norms = GradientNorms(
+            model, tokenizer, experiment.task_of(seed), experiment.settings.batch_size, self.batches, seed
+        )
+        found = {"0": norms()}
+        folders = sorted(directory.glob("step-*"), key=lambda path: int(path.name[5:]))
+        with lab.observer.counting("looking at gradients", len(folders), "steps") as advance:
+            for folder in folders:
+                load_adapter(model, folder, name=state_of(model).active or "default")
+                found[folder.name[5:]] = norms()
+                advance(1)
+        return {"norms": found}
+
+    def come_to(self, arm, found):
+        seeds = [value["norms"] for value in found]
+        steps = list(seeds[0])
+        return {
+            "steps": [int(step) for step in steps],
+            "norms": {
+                group: [statistics.fmean(seed[step][group] for seed in seeds) for step in steps]
+                for group in seeds[0][steps[0]]
+            },
+            "seeds": len(seeds),
+        }
+
+    def table_rows(self, about):
+        for arm in about.values():
+            yield from ({"title": arm["title"], "group": group, "norms": of} for group, of in arm["norms"].items())
+
+    def draw(self, summary, figure):
+        arms = {f"{task}: {arm['title']}": arm for task, arms in summary["tasks"].items() for arm in arms.values()}
+        titles, maps = list(arms), list(arms.values())
+        logs = [np.log10(np.maximum(np.asarray(list(arm["norms"].values())), 1e-12)) for arm in maps]
+        low, high = min(log.min() for log in logs), max(log.max() for log in logs)
+        for panel, arm, log in zip(panels(figure, titles, width=4.2, columns=2), maps, logs):
+            image = heat_map(panel, figure, log, label="log10 of the L2 norm", low=low, high=high, text=False)
+            image.set_extent((-0.5, log.shape[1] - 0.5, log.shape[0] - 0.5, -0.5))
+            panel.set_aspect("auto")
+            panel.set_yticks(range(log.shape[0]), list(arm["norms"]))
+            places = range(0, len(arm["steps"]), max(1, math.ceil(len(arm["steps"]) / 6)))
+            panel.set_xticks(list(places), [arm["steps"][place] for place in places])
+            panel.set_xlabel("steps")
+
+
+class GradientNorms:
+    """Norms of the loss's gradient on fixed batches, by groups of a model's weights.
+
+    Args:
+        model: a transformers TensorFlow model.
+        tokenizer: `Tokenizer`.
+        task: `Task` whose training rows make the batches.
+        batch_size, batches, seed: ints.
+
+    Call: dict from a group (`embeddings`, `block 0`, ..., `pooler`, `adapters`, `head`) to the mean over the batches of
+        the L2 norm of the gradient of all its weights, a float.
+    """
+
+    def __init__(self, model, tokenizer, task, batch_size, batches, seed):
+        import tensorflow as tf
+
+        from tf_adapters.models.state import state_of
+        from tf_adapters.models.transformers.heads import outputs_of
+        from tf_adapters.text.batching import training_batches
+
+        kind, family = get_kind(task.kind), state_of(model).family
+        examples = kind.examples(task.train, tokenizer)
+        found = training_batches(
+            examples, kind.padder(tokenizer, examples), batch_size=batch_size, epochs=1, seed=seed
+        ).take(batches)
+        self.batches = [(family.inputs(inputs), kind.targets(labels)) for inputs, labels in found]
+        self.groups = groups_of(model)
+        variables = [variable for group in self.groups.values() for variable in group]
+        loss = kind.losses()["loss"]
+
+        @tf.function(reduce_retracing=True)
+        def norms(inputs, targets):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(variables)
+                value = tf.reduce_mean(loss(targets, outputs_of(model(inputs, training=False))))
+            gradients = iter(tape.gradient(value, variables))
+            squares = {}
+            for name, group in self.groups.items():
+                parts = [next(gradients) for _ in group]
+                known = [tf.cast(tf.convert_to_tensor(part), tf.float32) for part in parts if part is not None]
+                squares[name] = tf.add_n([tf.reduce_sum(tf.square(part)) for part in known] or [tf.zeros([])])
+            return {name: tf.sqrt(square) for name, square in squares.items()}
+
+        self._norms = norms
+
+    def __call__(self):
+        found = [self._norms(*batch) for batch in self.batches]
+        return {name: float(sum(norms[name] for norms in found) / len(found)) for name in self.groups}
+
+
+def groups_of(model):
+    """The weights of a model by where they stand: dict from a group's name to its variables, none twice."""
+    from tf_adapters.models.state import state_of
+
+    state = state_of(model)
+    taken, groups = set(), {}
+
+    def take(name, variables):
+        chosen = [variable for variable in variables if id(variable) not in taken and variable.dtype.is_floating]
+        taken.update(map(id, chosen))
+        if chosen:
+            groups[name] = chosen
+
+    main, adapters, head = state.family.main_layer(model), [], state.head_variables(model)
+    for adapter in state.adapters.values():
+        adapters += [variable for layer in adapter.layers.values() for variable in layer.weights]
+    # Adapters and head first, which blocks and the model would count as theirs.
+    take("adapters", adapters)
+    take("head", head)
+    for number, block in enumerate(state.family.blocks(model)):
+        take(f"block {number}", block.weights)
+    pooler = getattr(main, "pooler", None)
+    take("pooler", () if pooler is None else pooler.weights)
+    take("embeddings", main.weights)
+    order = ["embeddings", *(name for name in groups if name.startswith("block ")), "pooler", "adapters", "head"]
+    return {name: groups[name] for name in order if name in groups}
