@@ -207,7 +207,8 @@ def test_heads_of_another_size_or_kind_and_damaged_ones_are_refused(model, tmp_p
 
 def test_labels_are_in_the_order_of_their_numbers_and_missing_ones_are_named(tmp_path):
     head = described(BERT / "tagging", "head_config")
-    for label2id, expected in (({"b": 1, "c": "2", "a": 0}, ["a", "b", "c"]), (None, None), ({"a": "first"}, None)):
+    wrong = [(label2id, None) for label2id in (None, {"a": "first"}, {"a": 1, "b": 1})]
+    for label2id, expected in (({"b": 1, "c": "2", "a": 0}, ["a", "b", "c"]), *wrong):
         head["config"]["label2id"] = label2id
         (tmp_path / "head_config.json").write_text(json.dumps(head))
         found = read_head_description(tmp_path)

@@ -303,9 +303,10 @@ def test_dropout_follows_from_the_seed_alone_and_adapters_keep_their_own_rate(en
     for seed in (1, 1, 2):
         keras.utils.set_random_seed(seed + 5)  # what came before makes no difference
         model = new_model(encoder, AdapterConfig(4, dropout=0.3))
+        set_active(add_adapters(model, AdapterConfig(2), name="beside", seed=1), "default")
         seeds = _seed_dropout(model, seed, 0.2)
         assert sorted(set(rates(model))) == [0.2, 0.3] and len(seeds) == len(rates(model))
-        drawn.append(array(model(inputs(model), training=True)))
+        drawn.append([array(model(inputs(model), training=True)) for _ in range(2)])
     assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
     _seed_dropout(model, 1, 0.0)
     assert sorted(set(rates(model))) == [0.0, 0.3]

@@ -226,6 +226,8 @@ def test_fusion_starts_with_the_identity_for_values_and_is_held_near_it():
     layer.value_kernel.assign(3.0 * np.eye(8))
     (loss,) = layer.losses
     np.testing.assert_allclose(loss, 0.5 * 8 * 4.0)
+    layer.trainable = False
+    assert not sum(layer.losses)
     assert not FusionLayer({"a": AdapterLayer(4), "b": AdapterLayer(4)}, value_regularization=0).losses
 
 

@@ -79,13 +79,13 @@ def test_random_drop_leaves_out_the_lowest_blocks_of_a_step_and_none_in_inferenc
 def test_a_merged_model_is_a_plain_one_that_computes_the_same(config, fast):
     # Of a family's model no bias is zero.
     model, inputs = family_model("bert", num_hidden_layers=2), family_inputs("bert")
-    model.config.id2label = {0: "ham", 1: "spam"}
+    model.config.id2label, state_of(model).source = {0: "ham", 1: "spam"}, "here"
     plain, names, digest = model(inputs).logits, [weight.name for weight in model.weights], backbone_digest(model)
     # LayerNorms and head are others too.
     randomize(add_adapters(model, config, seed=0, fast=fast), scale=0.2)
     expected = model(inputs).logits
     assert not np.allclose(expected, plain, atol=1e-3)
-    assert merge_adapter(model) is model
+    assert merge_adapter(model) is model and state_of(model).source is None
     np.testing.assert_allclose(model(inputs).logits, expected, atol=1e-5)
     assert [weight.name for weight in model.weights] == names and not state_of(model).adapters
     block = model.bert.encoder.layer[0]

@@ -185,16 +185,16 @@ def test_the_last_adapter_takes_its_head_along():
 
 
 def test_an_adapter_is_merged_with_its_head():
-    name = "words"
-    model, expected = with_heads(tiny_model(), (name,), LoraConfig(rank=2))
-    labels, inputs = dict(model.config.id2label), inputs_for(name)
+    model, expected = with_heads(tiny_model(), ("words",), LoraConfig(rank=2))
+    labels, inputs = dict(model.config.id2label), inputs_for("words")
     merge_adapter(model)
-    np.testing.assert_allclose(computed(model, name), expected[name], atol=1e-5)
+    np.testing.assert_allclose(computed(model, "words"), expected["words"], atol=1e-5)
     assert model.config.id2label == labels and not state_of(model).adapters
+    model.config.id2label = labels = dict(enumerate("abcde"))
     traced = tf.function(lambda: model(inputs).logits)
-    add_adapters(model, LoraConfig(rank=2), name="next", seed=3)
-    np.testing.assert_allclose(computed(model, name), expected[name], atol=1e-5)
-    assert not np.isnan(traced()).any()
+    add_adapters(model, LoraConfig(rank=2), name="next", seed=3, head="token-classification")
+    np.testing.assert_allclose(computed(model, "words"), expected["words"], atol=1e-5)
+    assert not np.isnan(traced()).any() and model.config.id2label == labels
 
 
 def test_new_heads_follow_from_the_seed():

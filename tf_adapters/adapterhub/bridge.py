@@ -3,7 +3,7 @@
 import json
 
 from tf_adapters.adapterhub import bottleneck, description, fusion, lora, peft
-from tf_adapters.adapterhub.description import DESCRIPTIONS, FILES, find_directory, read_description
+from tf_adapters.adapterhub.description import DESCRIPTIONS, FILES, HEAD_DESCRIPTION, find_directory, read_description
 from tf_adapters.adapterhub.weights import head_files, read_head
 from tf_adapters.errors import InputError, shown
 from tf_adapters.models.door import only_first_door
@@ -11,7 +11,7 @@ from tf_adapters.models.injection import add_adapters, check_acts
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.paths import to_path
-from tf_adapters.saving.atomic import write_safetensors, write_text
+from tf_adapters.saving.atomic import remove_file, write_safetensors, write_text
 from tf_adapters.tasks.labels import check_label_names, is_default
 
 
@@ -157,7 +157,10 @@ def export_adapter(model, directory, *, name=None, head=True):
     for folder, kind, described, arrays in written:
         write_safetensors(directory / folder / FILES[kind][0], arrays, metadata={"format": "pt"})
         _write_json(directory / folder / DESCRIPTIONS[kind], {**about, **described})
-    if described_head is not None:
+    if described_head is None:
+        for file in (HEAD_DESCRIPTION, *FILES["head"]):  # of an earlier export
+            remove_file(directory / file)
+    else:
         described, weights = described_head
         write_safetensors(directory / "model_head.safetensors", weights, metadata={"format": "pt"})
         _write_json(directory / "head_config.json", {**about, **described})

@@ -75,12 +75,13 @@ class HeadDescription:
 
     @property
     def labels(self):
-        """The names of the labels in the order of their numbers; InputError if the file has none."""
+        """The names of the labels in the order of their numbers, 0, 1, ...; InputError if the file has none."""
         try:
-            return [label for label, _ in sorted(self.label2id.items(), key=lambda item: int(item[1]))]
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            of_number = {int(str(number)): label for label, number in self.label2id.items()}
+            return [of_number[number] for number in range(len(self.label2id))]
+        except (ValueError, AttributeError, KeyError) as error:
             raise InputError(
-                f"{self.path} does not name the labels of the head ({error}): pass {{head}}.", head=False
+                f"{self.path} does not name the labels of the head by 0, 1, ... ({error}): pass {{head}}.", head=False
             ) from None
 
     @property

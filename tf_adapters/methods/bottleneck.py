@@ -37,12 +37,13 @@ class AdapterConfig(MethodConfig):
         insertion: what the adapter reads. `"sequential"`, the sub-layer's output `y`: `LN(y + A(y) + r)`, where `r` is
             the sub-layer's input; `"after-norm"`: `LN(y + A(LN(y + r)) + r)`, Pfeiffer's, which uses the pretrained
             LayerNorm twice; `"parallel"`, the sub-layer's input: `LN(y + A(r) + r)`.
-        scaling: factor on the adapter's output, or `"learned"` for one that trains and starts at 1.
+        scaling: factor on the adapter's output, or `"learned"` for one that trains and starts at 1. The
+            `inner_norm` `"after"` undoes it, as in AdapterHub.
         hidden_layers: layers of `bottleneck_size` units between the projections.
         inner_norm: `"none"`, or a new LayerNorm `"before"` the down- or `"after"` the up-projection.
         interaction: `"add"`, or `"multiply"`: `y * (1 + A(...))` in place of `y + A(...)`.
         random_drop: AdapterDrop while training: in each step the lowest `n` adapted blocks do without their adapters,
-            `n` drawn evenly from 0 to this number.
+            `n` drawn evenly from 0 to this number; a block of ALBERT's draws wherever it stands.
         train_layer_norm: pretrained LayerNorms trained with the adapters: `"none"`, those of
             the `"adapted"` blocks, of all `"encoder"` blocks, or `"all"`, the embeddings' included.
         init_distribution: of the initial weights: `"truncated"` at two standard deviations, or `"normal"`, which is
@@ -143,7 +144,7 @@ class AdapterConfig(MethodConfig):
             `layer.3.ffn`, `layer.3` when a block shares one, `layers.3-5` when blocks do.
 
         Raises:
-            InputError: `blocks` names a block that the encoder lacks, or more are to share one than there are.
+            InputError: `blocks` names a block that the encoder lacks, or more share one or are dropped than there are.
         """
         blocks = self._adapted_blocks(depth)
         if is_int(self.sharing) and self.sharing > len(blocks):
@@ -152,6 +153,8 @@ class AdapterConfig(MethodConfig):
                 "less.",
                 sharing=self.sharing,
             )
+        if self.random_drop > len(blocks):
+            raise InputError(f"{{random_drop}}: {len(blocks)} blocks have adapters.", random_drop=self.random_drop)
         places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
         keys = {}
         for position, block in enumerate(blocks):

@@ -143,7 +143,9 @@ class Fusion(MethodLayer):
         factor = self.value_regularization
 
         def distance(value):
-            return factor * ops.squares(value - ops.constant(np.eye(size), value.dtype))
+            # tf_keras adds losses of weights that do not train too, such as those of a fusion that does not act.
+            trains = any(weight is self.value_kernel for weight in self.trainable_weights)
+            return trains * factor * ops.squares(value - ops.constant(np.eye(size), value.dtype))
 
         def near_identity(shape, dtype=None, **_):
             values = np.full(shape, 1e-6)

@@ -164,9 +164,10 @@ def set_active(model: Model, name: str, *, blocks: Optional[Iterable[int]] = Non
 
     Args:
         name: str, an adapter of the model.
-        blocks: indices of the blocks whose adapters act, or None for all; the others are as without an adapter
-            (AdapterDrop, Rücklé et al. 2021). Graphs that were traced follow, and compute as much as before. Exports
-            and `merge_adapter` have what acts. Directories have all blocks: `fit` and `save_adapter` are refused.
+        blocks: indices of the blocks whose adapters act, or None for all; the others have no adapter, but its
+            LayerNorms (AdapterDrop, Rücklé et al. 2021). Graphs that were traced follow, and compute as much as before.
+            Exports and `merge_adapter` have what acts. Directories have all blocks: `fit` and `save_adapter` are
+            refused.
 
     Raises:
         InputError: the model has no adapter of that name, or no such block.
@@ -269,6 +270,8 @@ def _own_head(model, state, head, num_labels, labels, head_layers, seed):
     usual = plain if head in (None, plain.head) else HeadShape(head, 2)
     numbers = [number for number in (num_labels, None if labels is None else len(labels)) if number is not None]
     shape = HeadShape(usual.head, *(numbers[-1:] or [usual.num_labels]), head_layers or usual.layers)
+    if shape == plain and labels is None:
+        return {}
     names = range(shape.num_labels) if labels is None else labels
     names = {index: f"LABEL_{index}" if labels is None else label for index, label in enumerate(names)}
     own = {"labels": (names, {label: index for index, label in names.items()})}
@@ -331,6 +334,7 @@ def merge_adapter(model: Model) -> Model:
     for variable, value in norms:
         state.write(variable, value)
     state.forget_origin()
+    state.source = None  # whose files have the encoder as it was
     return model
 
 

@@ -78,7 +78,7 @@ class SharedSite(SiteInFiles):
         for key, gate in self.switches().gates.items():
             write(gate, float(key == name))
 
-    def choose(self, act, otherwise):
+    def choose(self, act, otherwise, training):
         """What the acting adapter makes of this place, in a graph that follows later switches: what `act` says of its
         name and a gate (a float32 scalar, or None for 1), or without an adapter `otherwise()`."""
         if not self.adapters:
@@ -86,7 +86,7 @@ class SharedSite(SiteInFiles):
         if len(self.adapters) == 1:
             (name,) = self.adapters
             return act(name, self.ops.value(self.switches().gates[name]))
-        return self.branch([otherwise, *(lambda name=name: act(name, None) for name in self.adapters)])
+        return self.branch([otherwise, *(lambda name=name: act(name, None) for name in self.adapters)], training)
 
     def adapt(self, hidden_states, input_tensor, normalise, training):
         """A sub-layer's output, `(batch, length, hidden)`, after the adapter that acts, if one does; `input_tensor` is
@@ -104,7 +104,7 @@ class SharedSite(SiteInFiles):
             gate = None if gate is None else self.ops.cast(gate, hidden_states.dtype)
             return self.adapters[name](hidden_states, inputs=inputs, gate=gate, training=training)
 
-        return self.choose(act, lambda: hidden_states)
+        return self.choose(act, lambda: hidden_states, training)
 
     def only_adapter(self, training, uncast):
         """What `layers.fused.Adapter` is made of, a tuple: `()` where no adapter stands here, and None where fused

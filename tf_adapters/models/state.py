@@ -11,6 +11,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.door import door_of
 from tf_adapters.models.keras_files import watch
 from tf_adapters.models.origin import Origin, check_not_cast
+from tf_adapters.ranges import is_int
 
 # transformers keeps a name for each: a number from a damaged file must not fill the memory.
 MOST_LABELS = 2**20
@@ -88,10 +89,19 @@ def check_head(num_labels, labels, head, head_layers):
     """Raise InputError for a head that no encoder can have."""
     if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
         raise InputError("{head_layers} must be 1, or 2 for head='classification'.", head_layers=head_layers)
-    if labels is None and (not isinstance(num_labels, int) or not 1 <= num_labels <= MOST_LABELS):
+    if labels is None and (not is_int(num_labels) or not 1 <= num_labels <= MOST_LABELS):
         raise InputError(
             f"{{num_labels}} must be an integer of at least 1, and at most {MOST_LABELS:,}.", num_labels=num_labels
         )
+    if labels is not None:
+        names = labels if isinstance(labels, (list, tuple)) else ()  # a set has no order
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise InputError("{labels} must be a list of different names.", labels=labels)
+        if num_labels not in (2, len(labels)):  # 2 is `load_backbone`'s default
+            raise InputError("{num_labels} and {labels} differ: give one.", num_labels=num_labels, labels=labels)
+        num_labels = len(labels)
+    if head == "question-answering" and num_labels != 2:
+        raise InputError("{num_labels}: a head for questions has 2 outputs, begin and end.", num_labels=num_labels)
 
 
 @dataclasses.dataclass(eq=False)

@@ -7,7 +7,15 @@ import keras_hub
 import numpy as np
 from keras import ops
 
-from tf_adapters._keras3_internals import matrix_of, part, policy_without_bits, replace_tracked, untracked, with_weights
+from tf_adapters._keras3_internals import (
+    layers_of,
+    matrix_of,
+    part,
+    policy_without_bits,
+    replace_tracked,
+    untracked,
+    with_weights,
+)
 from tf_adapters.config import ACTIVATIONS, DENSE_PLACES, one_name
 from tf_adapters.layers.ops import keras3
 from tf_adapters.models.keras_files import KeptInDirectories
@@ -100,10 +108,19 @@ class Site(SharedSite, Unsaved, keras.layers.Layer):
             drop.draw()  # blocks are computed one after the other, and the first one draws
         return ops.cast(ops.less_equal(ops.convert_to_tensor(drop.number), self.positions[name]), "float32")
 
-    def branch(self, branches):
+    def branch(self, branches, training):
         slots = ops.array(list(self.slots.values()), "int32")
         here = ops.cast(ops.equal(ops.convert_to_tensor(self.active_slot), slots), "int32")
-        return ops.switch(ops.sum(here * ops.arange(1, len(branches), dtype="int32")), branches)
+        index = ops.sum(here * ops.arange(1, len(branches), dtype="int32"))
+        if training and keras.backend.backend() == "jax" and self.draws():
+            # JAX: a seed that a branch assigns would be a value of the branch alone.
+            return ops.take(ops.stack([branch() for branch in branches]), index, axis=0)
+        return ops.switch(index, branches)
+
+    def draws(self):
+        """Whether an adapter here has dropout, or drops blocks."""
+        layers = (layer for adapter in self.adapters.values() for layer in layers_of(adapter))
+        return bool(self.drops) or any(isinstance(layer, keras.layers.Dropout) and layer.rate for layer in layers)
 
 
 class AdapterSite(Site):
@@ -196,7 +213,10 @@ class DenseSite(Site):
         def act(name, gate):
             return self.adapters[name](inputs, dense=_Flat(self), gate=gate, training=training)
 
-        outputs = self.choose(act, lambda: self.compute(inputs)) if self.merged is None else self.compute(inputs)
+        if self.merged is None:
+            outputs = self.choose(act, lambda: self.compute(inputs), training)
+        else:
+            outputs = self.compute(inputs)
         if self.heads_out is not None:
             outputs = ops.reshape(outputs, (*ops.shape(outputs)[:-1], *self.heads_out))
         return outputs if self.activation is None else self.activation(outputs)

@@ -115,7 +115,7 @@ class Site(SharedSite):
             kept = kept | ~tf.cast(training, tf.bool)
         return tf.cast(kept, tf.float32)
 
-    def branch(self, branches):
+    def branch(self, branches, training):
         here = self.switch.active_slot.read_value() == tf.constant(list(self.switch.slots.values()))
         index = tf.reduce_sum(tf.cast(here, tf.int32) * tf.range(1, len(branches)))
         return tf.switch_case(index, [lambda: tf.identity(branches[0]()), *branches[1:]])
@@ -227,7 +227,7 @@ class DenseSite(Site, keras.layers.Layer):
         def act(name, gate):
             return self.adapters[name](inputs, dense=self.dense, gate=gate, training=training)
 
-        return self.choose(act, lambda: self.dense(inputs))
+        return self.choose(act, lambda: self.dense(inputs), training)
 
 
 class AdaptedBlock(KeptInDirectories):
