@@ -105,11 +105,7 @@ def tune(
     name = worker_name()
     works = name not in (None, "chief")
     if not works:
-        begun = (output / SETTINGS_FILE).exists()
-        check_folder(
-            output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=begun,
-            finished=begun, run="search",
-        )  # fmt: skip
+        _check_output(output, resume, overwrite)
     for module, package in (("keras_tuner", "keras-tuner"), ("matplotlib", "matplotlib")):
         if importlib.util.find_spec(module) is None:
             raise InputError(f"A search needs the package {package}: run `pip install keras-tuner matplotlib`.")
@@ -178,6 +174,14 @@ def tune(
         trial = oracle.trials[row["trial"]]
         row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
     _finish(console, hypermodel, rows, output, settings, chosen)
+
+
+def _check_output(output, resume, overwrite):
+    begun = (output / SETTINGS_FILE).exists()
+    check_folder(
+        output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=begun,
+        finished=begun, run="search",
+    )  # fmt: skip
 
 
 def _read_space(name, vary):

@@ -181,7 +181,7 @@ class Lab:
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputError(f"{path} cannot be written: {reason(error)}.") from None
-        self.values.append(json.loads(line))
+        self.values.append(parse_json(line))
         self.seconds += time.monotonic() - started
         self.measured += 1
         return self.values[-1]

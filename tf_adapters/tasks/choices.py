@@ -45,6 +45,7 @@ class ChoiceRows(HeldRows):
     labels: Optional[np.ndarray] = None
 
     by_row = ("text", "choices", "labels")
+    kinds = ("multiple-choice",)
 
     def __len__(self):
         return int(self.text.shape[0])

@@ -13,7 +13,8 @@ from tf_adapters.tasks.lines import Dialect
 
 
 class HeldRows:
-    """What the rows of all kinds of tasks have in common; `by_row` are the names of the fields with an entry a row."""
+    """What the rows of all kinds of tasks have in common; `by_row` are the names of the fields with an entry a row, and
+    `kinds` the kinds of task whose labels these can be."""
 
     by_row = ()
 
@@ -64,6 +65,12 @@ class Rows(HeldRows):
 
     def __len__(self):
         return int(self.text.shape[0])
+
+    @property
+    def kinds(self):
+        if self.labels.ndim == 2:
+            return ("multi-label",)
+        return ("regression",) if self.labels.dtype.kind == "f" else ("classification", "regression")
 
     def plain(self):
         """The texts without labels, as `Rows`."""

@@ -81,6 +81,7 @@ class SpanRows(HeldRows):
     labels: Optional[References] = None
 
     by_row = ("ids", "questions", "context_of", "labels")
+    kinds = ("question-answering",)
 
     def __len__(self):
         return len(self.questions)

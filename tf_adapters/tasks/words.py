@@ -54,6 +54,7 @@ class WordRows(HeldRows):
     label_names: Tuple[str, ...] = ()
 
     by_row = ("words", "labels")
+    kinds = ("token-classification",)
 
     def __len__(self):
         return int(self.words.nrows())
