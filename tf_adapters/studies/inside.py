@@ -143,7 +143,7 @@ class Landscape(OfTrained):
                 for variable, start, end in zip(moved, before, after):
                     variable.assign(start + np.float32(place) * (end - start))
                 for rows, found in ((reported, losses), (trained, training)):
-                    found[f"{place:.4f}"] = kind.loss(rows, kind.predict(scorer, rows))
+                    found[f"{place:.4f}"] = kind.loss(rows, kind.unbounded(scorer, rows))
                 advance(1)
         distance = sum(float(np.sum((end - start) ** 2)) for start, end in zip(before, after)) ** 0.5
         return {"losses": losses, "training_losses": training, "distance": distance}
