@@ -152,7 +152,7 @@ class Comparison:
         (), "Rates that are tried of full and top-N fine-tuning. Default: the recipe's.", RATE, smoke=(1e-4,)
     )
     metric: Optional[str] = option(
-        None, "Metric that chooses and is reported, such as `spearman` or `accuracy`. Default: the task's own."
+        None, "Metric that chooses and is reported, such as `f1` (of the second label). Default: the task's own."
     )
     keep: str = option(
         "best",
