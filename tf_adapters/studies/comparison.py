@@ -16,7 +16,7 @@ from tf_adapters.studies.numbers import (
     at_floor,
     is_failed,
     of,
-    paired,
+    paired_seeds,
     percent,
     rank,
     rate_words,
@@ -382,7 +382,7 @@ class Comparison:
                     "failed": len(runs) - len(finished),
                     "trained_parameters": runs[0]["trained_parameters"],
                     "trained_pooler": runs[0].get("trained_pooler"),
-                    **spread([score_of(run) for run in finished]),
+                    **spread([score_of(run) for run in finished], [run["seed"] for run in finished]),
                 }
                 rows[name]["at_floor"] = at_floor(rows[name], runs[0])
                 if task in FURTHER:
@@ -446,5 +446,4 @@ def identity_of(task, arm, point, seed):
 def paired_by_seed(runs, others):
     """The paired difference of the runs of two arms, seed by seed, a dict; None where no seed of both has finished."""
     scores, other = ({run["seed"]: score_of(run) for run in arm if not is_failed(run)} for arm in (runs, others))
-    both = [seed for seed in scores if seed in other]
-    return paired([scores[seed] for seed in both], [other[seed] for seed in both]) if both else None
+    return paired_seeds(scores, other)

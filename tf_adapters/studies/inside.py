@@ -156,7 +156,9 @@ class Landscape(OfTrained):
         about["distance"] = statistics.fmean(value["distance"] for value in found)
         about["width"] = width(about["losses"])
         if "training_losses" in about:
-            about["width_around"] = spread([width(value["training_losses"], around=1.0) for value in found])
+            about["width_around"] = spread(
+                [width(value["training_losses"], around=1.0) for value in found], [value["seed"] for value in found]
+            )
         return about
 
     def draw(self, summary, figure):
