@@ -264,6 +264,23 @@ def test_an_arm_of_which_every_run_failed_has_no_score_of_other_languages():
     scores = {"adapters": {"reported": {"accuracy": 0.9}, "fr": {"accuracy": 0.5}}, "full": None}
     values = [made(study, arm, None, task="ud/en_ewt", scores=of) for arm, of in scores.items()]
     _, rows = study.table(study.summarise(values))
+def test_what_counts_is_of_the_rates_and_seeds_asked_for_and_of_the_rate_that_the_first_seed_chose(tmp_path):
+    study = get_study("similarity")(tasks=("a",), learning_rates=(1e-3, 1e-2), seeds=2)
+    of_runs = {(1e-3, 0): 0.8, (1e-2, 0): 0.6, (1e-3, 1): 0.6, (1e-2, 1): 0.7, (1e-4, 0): 0.9, (1e-3, 2): 0.9}
+    values = [
+        made(study, "adapters", 0.5, seed, learning_rate=rate, validation=[{"accuracy": score}], **about)
+        for about in ({}, {"measured": "similarity", "similarity": [0.5]})
+        for (rate, seed), score in of_runs.items()
+    ]
+    (block,) = study.summarise(values)["tasks"]["a"]["adapters"]["blocks"]
+    assert block["seeds"] == [0, 1]
+    assert [run["learning_rate"] for run in study.best_runs(values)["a"]["adapters"]] == [1e-3, 1e-3]
+    seen, lab = [], Lab(tmp_path, study)
+    lab.values, lab.value = values, lambda identity, measure: seen.append(identity["learning_rate"])
+    study.run_arm(lab, "a", "adapters", study.arms()["adapters"], 1)
+    assert seen == [1e-3, 1e-3]
+
+
     assert rows[0][-1].startswith("50.0") and set(rows[1][1:]) == {""}
 
 

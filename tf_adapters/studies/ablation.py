@@ -137,7 +137,10 @@ class Ablation(OfTrained):
 
     def summarise(self, values):
         maps = {}
-        for task, arms in self.looks(values).items():
+        of_directories = {
+            value["task"]: {value["arm"]: [value]} for value in values if value["task"] in self.directories
+        }
+        for task, arms in (of_directories or self.looks(values)).items():
             for arm, found in arms.items():
                 maps[arm if arm == task else f"{task}, {arm}"] = _mean_map(found)
         return {"maps": maps}

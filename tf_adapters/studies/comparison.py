@@ -274,8 +274,9 @@ class Comparison:
         points = len(self.points(arm))
         return points + self.seeds - 1 if self.chooses else points * self.seeds
 
-    def run_arm(self, lab, task, name, arm, seed):
-        """The runs of an arm on a task with one seed: all points with the first, otherwise the best one."""
+    def identities(self, lab, task, name, arm, seed):
+        """What identifies the runs of an arm on a task with one seed: all points with the first, otherwise the best
+        one; none where all of them failed."""
         points = self.points(arm)
         if seed and self.chooses:
             runs = [self.counted(lab.find(identity_of(task, name, point, 0))) for point in points]
@@ -354,10 +355,12 @@ class Comparison:
             found[task] = {}
             for name, arm in self.arms().items():
                 of_arm = [run for run in runs if (run["task"], run["arm"]) == (task, name)]
+                points = self.points(arm)
+                names = [*points[0]]
                 first = [run for run in of_arm if run["seed"] == 0]
                 if not first:
                     continue
-                best, names = rank(first)[0], [*self.points(arm)[0]]
+                best = rank(first)[0]
                 chosen = {run["seed"]: run for run in of_arm if all(run[key] == best[key] for key in names)}
                 found[task][name] = [chosen[seed] for seed in range(self.seeds) if seed in chosen]
         return found
