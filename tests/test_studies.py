@@ -281,7 +281,14 @@ def test_what_counts_is_of_the_rates_and_seeds_asked_for_and_of_the_rate_that_th
     assert seen == [1e-3, 1e-3]
 
 
-    assert rows[0][-1].startswith("50.0") and set(rows[1][1:]) == {""}
+def test_an_arm_of_which_every_run_failed_has_no_score_of_other_languages():
+    study = CrossLingual(tasks=("squad",))
+    of_languages = {name: {"accuracy": score} for name, score in (("squad", 0.9), ("fr", 0.6), ("tr", 0.4))}
+    scores = {"adapters": {"reported": {"accuracy": 0.9}, **of_languages}, "full": None}
+    values = [made(study, arm, None, task="squad", scores=of) for arm, of in scores.items()]
+    columns, rows = study.table(study.summarise(values))
+    assert columns[2:4] == ["target", "distant"] and set(rows[1][1:]) == {""}
+    assert [word.split()[0] for word in rows[0][2:]] == ["50.00", "40.00", "90.00", "60.00", "40.00"]
 
 
 def test_synonyms_are_of_the_same_part_of_speech_and_capitalised_alike():
@@ -395,6 +402,8 @@ def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
     available = len(load(task, None).train)
     rows = [len(study.rows_of({"task": task, "arm": arm, "seed": 0})[0].train) for arm in (kinds[0], list(arms)[0])]
     assert rows == [len(study.rows_of({"task": task, "arm": "full", "seed": 0})[0].train), round(available / 2)]
+    few = dataclasses.replace(study, rows=10).rows_of({"task": task, "arm": list(arms)[0], "seed": 0})[0]
+    assert len(few.train) == 5
 
 
 def test_curves_are_of_other_languages_rows_where_there_are_some(task, monkeypatch):
