@@ -296,7 +296,7 @@ class Comparison:
                 arm.trainable, data, reported, seed=identity["seed"], learning_rate=identity["learning_rate"],
                 batch_size=self.batch_size or 32, source=self.model, max_length=self.max_length or 128,
             )  # fmt: skip
-            return {**done, "last_scores": done["scores"], **about_rows(data, reported)}
+            return {**done, **about_rows(data, reported)}
         experiment, reported, data = self.experiment(lab, arm, identity)
         scored = {"reported": reported, **self.further_rows(task, data, reported)}
         done = lab.train(identity, experiment, seed=identity["seed"], scored=scored, keep=keep)
