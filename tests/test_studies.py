@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import write_checkpoint
+from tests.conftest import write_checkpoint, write_csv
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import set_trainable
@@ -204,15 +204,20 @@ def test_every_option_that_takes_numbers_has_a_range():
                 value = (-1,) if about.of is not None else -1
                 with pytest.raises(InputError, match=f"{option}=-1"):
                     study(**{option: value})
+    with pytest.raises(InputError, match="holds other files than a study"):
+        run(Init(tasks=("glue/colla",)), tmp_path)
+    (tmp_path / "study.json").write_text("{}")
+    refused("study", "init", "--overwrite", "--tasks=glue/colla", "--output", tmp_path, says="glue/colla")
 
 
 def test_a_folder_that_holds_something_else_is_not_written_to(refused, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.txt").write_text("mine")
     refused("study", "init", "--output", tmp_path, says="holds other files than a study")
     refused("study", "page", tmp_path, says="has no finished study below it")
 
 
-def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task):
+def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task, tmp_path):
     data = load(task, None)
     seen = [held_out(data, rows=20, validation_rows=8, reported_rows=10, seed=3) for _ in range(2)]
     assert [len(part) for part in (seen[0][0].train, seen[0][0].validation, seen[0][1])] == [20, 8, 10]
@@ -220,6 +225,12 @@ def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task
     assert data.metric == "accuracy" and load(task, None, "matthews").metric == "matthews"
     with pytest.raises(InputError, match="metric 'spearman' is not for classification tasks"):
         load(task, None, "spearman")
+    for name in ("train", "validation"):
+        write_csv(tmp_path / f"{name}.csv", 8)
+    load(str(tmp_path), None)
+    (tmp_path / "train.csv").unlink()
+    with pytest.raises(InputError, match="has no train.csv"):
+        run(Init(tasks=(str(tmp_path),)), tmp_path / "study")
     unlabelled = dataclasses.replace(data, test=None)
     split, reported = held_out(unlabelled, rows=None, validation_rows=1000, reported_rows=None, seed=3)
     texts = [set(part.text.numpy().tolist()) for part in (data.train, split.train, split.validation)]

@@ -248,8 +248,9 @@ class Comparison:
                 changed.setdefault("learning_rate", {})[name] = usual["learning_rate"]
         return changed
 
-    def check_tasks(self):
-        """Raise InputError for a task that cannot be read, or is not for this study, before anything trains."""
+    def check_inputs(self):
+        """Raise InputError for a task that cannot be read, or is not for this study, and for other files that are
+        missing, before anything is written."""
         for name in self.tasks:
             task = load(name, self.data_dir, self.metric)
             if self.kinds is not None and task.kind not in self.kinds:
@@ -261,7 +262,6 @@ class Comparison:
 
     def measure(self, lab):
         """Measure what is missing, by `Lab.value`, which keeps each result, so that a killed study goes on."""
-        self.check_tasks()
         arms = self.arms()
         lab.total = len(self.tasks) * sum(map(self.values_of, arms.values()))
         for seed in range(self.seeds):

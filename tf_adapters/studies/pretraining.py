@@ -72,7 +72,6 @@ class Pretraining(Comparison):
         return arms
 
     def measure(self, lab):
-        self.check_tasks()
         for task in self.tasks:
             for name in ("adapters", "full") if self.checkpoints else ():
                 identity = {**PRETRAINING, "task": task, "arm": name}

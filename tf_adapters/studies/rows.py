@@ -11,15 +11,16 @@ from tf_adapters.tasks.rows import sample_rows
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5
 
-_TASKS = {}
+# The latest task, by its name and folder.
+LOADED = {}
 
 
 def load(name, data_dir, metric=None):
     """A task by its name, or of the files in a folder, perhaps with another metric; the latest stays in memory."""
-    if (name, data_dir) not in _TASKS:
-        _TASKS.clear()
-        _TASKS[name, data_dir] = _read(name, data_dir)
-    task = _TASKS[name, data_dir]
+    if (name, data_dir) not in LOADED:
+        LOADED.clear()
+        LOADED[name, data_dir] = _read(name, data_dir)
+    task = LOADED[name, data_dir]
     return task if metric is None else dataclasses.replace(task, metric=metric_of(task.kind, metric, task.labels))
 
 
