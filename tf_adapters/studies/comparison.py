@@ -242,7 +242,7 @@ class Comparison:
                 continue
             usual = {**self.usual_of(arm), "max_length": self.recipe_of(arm).max_length}
             for field in ("epochs", "batch_size", "max_length", "dropout"):
-                if getattr(self, field) not in (None, usual[field]):
+                if field not in arm.settings and getattr(self, field) not in (None, usual[field]):
                     changed.setdefault(field, {})[name] = usual[field]
             if [point["learning_rate"] for point in self.points(arm)] != [usual["learning_rate"]]:
                 changed.setdefault("learning_rate", {})[name] = usual["learning_rate"]
@@ -263,7 +263,7 @@ class Comparison:
     def measure(self, lab):
         """Measure what is missing, by `Lab.value`, which keeps each result, so that a killed study goes on."""
         arms = self.arms()
-        lab.total = len(self.tasks) * sum(map(self.values_of, arms.values()))
+        lab.total = lab.number + len(self.tasks) * sum(map(self.values_of, arms.values()))
         for seed in range(self.seeds):
             for task in self.tasks:
                 for name, arm in arms.items():
@@ -281,11 +281,12 @@ class Comparison:
         if seed and self.chooses:
             runs = [self.counted(lab.find(identity_of(task, name, point, 0))) for point in points]
             best = rank(runs)[0]
-            if is_failed(best):
-                return
-            points = [points[runs.index(best)]]
-        for point in points:
-            identity = identity_of(task, name, point, seed)
+            points = [] if is_failed(best) else [points[runs.index(best)]]
+        return [identity_of(task, name, point, seed) for point in points]
+
+    def run_arm(self, lab, task, name, arm, seed):
+        """The runs of an arm on a task with one seed."""
+        for identity in self.identities(lab, task, name, arm, seed):
             lab.value(identity, lambda identity=identity: self.train(lab, task, arm, identity))
 
     def train(self, lab, task, arm, identity, *, keep=False):
@@ -354,10 +355,10 @@ class Comparison:
         for task in self.tasks:
             found[task] = {}
             for name, arm in self.arms().items():
-                of_arm = [run for run in runs if (run["task"], run["arm"]) == (task, name)]
                 points = self.points(arm)
                 names = [*points[0]]
-                first = [run for run in of_arm if run["seed"] == 0]
+                of_arm = [run for run in runs if (run["task"], run["arm"]) == (task, name)]
+                first = [run for run in of_arm if run["seed"] == 0 and {key: run[key] for key in names} in points]
                 if not first:
                     continue
                 best = rank(first)[0]

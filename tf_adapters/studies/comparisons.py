@@ -278,7 +278,7 @@ class LowResource(Comparison):
 
     def arms(self):
         both = {"adapters": Arm("adapters"), "full": FULL}
-        return {f"{name}, {count:g}": arm for count in self.counts for name, arm in both.items()}
+        return {f"{name}, {count:.15g}": arm for count in self.counts for name, arm in both.items()}
 
     def points(self, arm):
         points = super().points(arm)

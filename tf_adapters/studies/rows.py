@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.paths import to_path
 from tf_adapters.tasks.analysis import language_of
 from tf_adapters.tasks.own_files import metric_of, task_from_files
@@ -111,6 +111,8 @@ def joined(rows):
     first = rows[0]
     if len(rows) == 1:
         return first
+    if hasattr(first, "questions"):
+        raise InputError("{others}: questions of several tasks cannot be joined: give one of a language.", others=NAME)
     if hasattr(first, "words"):
         parts = {name: tf.concat([getattr(part, name) for part in rows], 0) for name in ("words", "labels")}
         return dataclasses.replace(first, **parts)
