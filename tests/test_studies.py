@@ -230,7 +230,7 @@ def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task
     load(str(tmp_path), None)
     (tmp_path / "train.csv").unlink()
     with pytest.raises(InputError, match="has no train.csv"):
-        run(Init(tasks=(str(tmp_path),)), tmp_path / "study")
+        run(Init(tasks=(str(tmp_path),), model="none"), tmp_path / "study")
     with pytest.raises(InputError, match="counts=10000: .* of which 16 choose the epoch: give at least one row"):
         small(LowResource, task, "x").rows_of({"task": task, "arm": "full, 10000", "seed": 0})
 

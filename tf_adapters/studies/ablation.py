@@ -62,6 +62,7 @@ class Ablation(OfTrained):
         for name in idle:
             field, value = self.__dataclass_fields__[name], getattr(self, name)
             if value not in (field.default, field.metadata["choice"].smoke):
+                value = list(value) if isinstance(value, tuple) else value
                 raise InputError(f"{{{name}}}: {why} {{directories}}; leave it out.", **{name: value}, directories=NAME)
         if not self.directories:
             super().check()
