@@ -34,14 +34,14 @@ from tf_adapters.layers.ops import keras2
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import named_weights, to_pytorch
 from tf_adapters.saving import load_pretrained_adapter
+from tf_adapters.studies import Pretraining
+from tf_adapters.studies.lab import Lab
 from tf_adapters.tasks import texts_from_files, without_labels
 from tf_adapters.tasks.metrics import METRICS
 
 MaskedWords, _ = masked_words(keras2)
 CONFIG = AdapterConfig(bottleneck_size=4, train_layer_norm="none")
 SETTINGS = dict(steps=8, save_every=4, learning_rate=3e-3, fit_head_steps=6, batch_size=16, seed=2)
-
-
 checkpoint = encoder_of(2)
 
 
@@ -155,7 +155,6 @@ def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_i
     load_pretrained_adapter(model, tmp_path / "all")
     before = named_encoder(model)
     assert all(np.array_equal(before[f"bert.{key[9:]}"], saved[key]) for key in saved if key.startswith("backbone."))
-    is_refused("only 'full' saves again", set_trainable, model, "head")
     set_trainable(model, "full")
     task = task_from_files(train=sentences / "train.csv", validation=sentences / "validation.csv")
     fit(model, task, wordpiece, output=tmp_path / "task", epochs=1, learning_rate=1e-3)
@@ -166,17 +165,10 @@ def test_everything_trains_without_an_adapter_and_training_goes_on_with_all_of_i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({}, id="plain"),
-        pytest.param({"whole_words": True, "jit_compile": True}, id="whole-words-xla", marks=pytest.mark.nightly),
-    ],
-)
-def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wordpiece, tmp_path, settings):
-    run = functools.partial(
-        pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, checkpoint_seconds=0, **SETTINGS, **settings
-    )
+@pytest.mark.parametrize("other", nightly_but([False], [False, True]))  # whole words, and XLA
+def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wordpiece, tmp_path, other):
+    settings = {**SETTINGS, "checkpoint_seconds": 0, "whole_words": other, "jit_compile": other}
+    run = functools.partial(pretrain, texts=texts, tokenizer=wordpiece, adapter=CONFIG, **settings)
     run(new_model(checkpoint), output=tmp_path / "whole")
     for resume, reporters in ((False, {"head_reporter": KillAt(4)}), (True, {"reporter": KillAt(7)})):
         with pytest.raises(Killed):
@@ -187,7 +179,7 @@ def test_killed_in_either_part_and_resumed_ends_bit_equal(checkpoint, texts, wor
 
 
 @pytest.mark.slow
-def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordpiece, tmp_path):
+def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordpiece, sentences, tmp_path):
     write_checkpoint(tmp_path / "bare")
     source = load_backbone(tmp_path / "bare", head="masked-lm")
     assert not state_of(source).pretrained_head
@@ -201,6 +193,11 @@ def test_a_head_that_came_with_the_encoder_stays_and_none_is_fitted(texts, wordp
     assert result.head is None and not (tmp_path / "run" / "head").exists()
     for name, value in named_head(source).items():
         np.testing.assert_array_equal(load_file(tmp_path / "run" / "adapter.safetensors")[f"head.{name}"], value)
+    # So does a study, which pretrains again where values alone are there.
+    study = Pretraining.smoke(tasks=(str(sentences),), model=str(tmp_path / "with-head"), checkpoints=(2,))
+    identity = {"task": str(sentences), "arm": "full, 2", "learning_rate": 1e-4, "seed": 0}
+    experiment, *_ = study.experiment(Lab(tmp_path / "study", study), study.arms()["full, 2"], identity)
+    assert experiment.pretrained.is_dir() and not (experiment.pretrained.parent / "head").exists()
     with pytest.raises(InputError, match="fit_head_steps=0"):
         bare = load_backbone(tmp_path / "bare", head="masked-lm")
         pretrain(bare, texts, wordpiece, output=tmp_path / "other", **{**SETTINGS, "fit_head_steps": 0})
@@ -368,10 +365,12 @@ def test_a_recipe_of_pretraining_decides_what_is_not_given_and_epochs_are_whole_
 
 
 def test_mistakes_are_one_sentence(refused, arguments, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "tf_adapters.json").write_text("{}")
     for wrong, message in (
         (["--epochs=2"], "--epochs 2 and --steps 4 exclude each other"),
         (["--steps=5"], "--steps 5 must be a multiple of --save-every 2"),
-        (["--fit-head-steps=0"], "has no head of masked words"),
+        (["--fit-head-steps=0", "--overwrite"], "has no head of masked words"),
         (["--trainable=full"], "--bottleneck-size is for adapters"),
         (["--recipe=gururangan-2020", "--trainable=adapters"], "--recipe gururangan-2020 trains no adapters"),
     ):

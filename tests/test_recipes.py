@@ -8,16 +8,9 @@ from tf_adapters.recipes import RECIPES, get_recipe
 # What a recipe has where its source states nothing else: one adapter for each place, one classifier, Adam, a tenth of
 # the steps warm-up and linear decay (Houlsby et al. 2019, section 3.1), the encoder's own dropout.
 USUAL = {
-    "trainable": "adapters",
-    "head_layers": 1,
-    "warmup_fraction": 0.1,
-    "decay_from_start": False,
-    "weight_decay": 0.0,
-    "clip_norm": None,
-    "epsilon": 1e-7,
-    "bias_correction": True,
-    "dropout": None,
-}
+    "trainable": "adapters", "head_layers": 1, "warmup_fraction": 0.1, "decay_from_start": False, "weight_decay": 0.0,
+    "clip_norm": None, "epsilon": 1e-7, "bias_correction": True, "dropout": None,
+}  # fmt: skip
 USUAL_ADAPTER = {"sharing": "none", "placement": "both", "insertion": "sequential", "init_distribution": "truncated"}
 # "Follows Devlin et al. (2018)": Houlsby et al., section 3.1; Devlin et al. 2019, appendix A.2: decay of 0.01.
 DEVLIN = {"weight_decay": 0.01}
@@ -54,10 +47,7 @@ STATED = {
     "houlsby-2019-additional": (run(1e-4, 50, 32, **DEVLIN), {"bottleneck_size": 64, **HOULSBY}),
     # optimization.py; modeling.py; the README's command.
     "houlsby-code-2019": (
-        run(
-            3e-4, 5, 32, 128,
-            weight_decay=0.01, clip_norm=1.0, epsilon=1e-6, bias_correction=False, decay_from_start=True,
-        ),
+        run(3e-4, 5, 32, 128, **DEVLIN, clip_norm=1.0, epsilon=1e-6, bias_correction=False, decay_from_start=True),
         {"bottleneck_size": 64, "activation": "gelu_tanh", "init_stddev": 1e-3, "train_layer_norm": "all"},
     ),
     # Section 3.2, which takes Devlin et al.'s numbers: appendix A.3 there. Section 3.3. Section 3.4, figure 4.
@@ -83,17 +73,14 @@ STATED = {
     "he-2021-xnli-full": full(1e-5, 5, 32),
     # Table 2; section 2 and adapter-transformers 1: swish, reduction 16, N(0, 0.02), LayerNorms frozen. Table 3.
     "han-2021": (
-        run(1e-4, 20, 32, 256),
-        {**NORMAL, "bottleneck_size": 48, "activation": "swish", "train_layer_norm": "none"},
+        run(1e-4, 20, 32, 256), {**NORMAL, "bottleneck_size": 48, "activation": "swish", "train_layer_norm": "none"}
     ),
     "han-2021-full": full(2e-5, 10, 32, 128),
     # Sections 3 and 4.
     "pfeiffer-2021": (
         run(1e-4, 30),
-        {
-            **{"bottleneck_size": 48, "activation": "relu", "placement": "ffn", "insertion": "after-norm"},
-            **{**NORMAL, "train_layer_norm": "none"},
-        },
+        {"bottleneck_size": 48, "activation": "relu", "placement": "ffn", "insertion": "after-norm",
+         **NORMAL, "train_layer_norm": "none"},
     ),
     # LoRA, section 4.2 and table 9. DoRA, section 4, beside LoRA's setting. (IA)^3, sections 3.3 and 3.5.
     "hu-2022": (LORA, {"method": "lora", "rank": 8, "alpha": 8.0, "targets": ["query", "value"]}),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -237,9 +238,18 @@ def test_the_command_refuses_before_it_trains(refused, train_arguments, tmp_path
 def test_the_validation_loss_of_sentences_is_the_same_inside_a_strategy():
     from tf_adapters.kinds import get_kind
     from tf_adapters.tasks.rows import Rows
+    from tf_adapters.training.run import Run
 
     kind, rows = get_kind("regression"), Rows(text=tf.constant(["a", "b"]), labels=np.float32([1, 3]))
     outputs = np.float32([[0], [1]])
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         assert kind.loss(rows, outputs) == (1 + 4) / 2
-    assert kind.loss(rows, outputs) == (1 + 4) / 2
+    # Of the outputs themselves, where the values have a range too.
+    about = {
+        "settings.tune_thresholds": False,
+        "task.metric": "pearson-spearman",
+        "scorer.logits.return_value": outputs,
+    }
+    run = mock.Mock(kind=kind, whole=tiny_model(), **about)
+    found = Run._validate(run, Rows(rows.text, labels=rows.labels, value_range=(1.0, 5.0)))
+    assert found["mean loss"] == (1 + 4) / 2 and found["mse"] == (0 + 4) / 2

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import write_checkpoint
+from tests.conftest import write_checkpoint, write_csv
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import set_trainable
@@ -20,6 +20,7 @@ from tf_adapters.recipes import RECIPES
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
 from tf_adapters.studies import attack as pwws
+from tf_adapters.studies.ablation import VARIANTS
 from tf_adapters.studies.attack import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
@@ -61,14 +62,6 @@ def made(study, arm, score, seed=0, task="a", **about):
         "reported_rows": 400, "train_rows": 9, "trained_parameters": 10, "validation": [{"accuracy": 0.5}],
         "scores": score and {"reported": {"accuracy": score}}, **about,
     }  # fmt: skip
-
-
-def experiments(study, name):
-    """The `Experiment` of each arm of a study, as it is trained with its first rate and the seed 0."""
-    return {
-        arm: study.experiment(None, about, {"task": name, "arm": arm, "seed": 0, **study.points(about)[0]})[0]
-        for arm, about in study.arms().items()
-    }
 
 
 def lemma(name, count):
@@ -185,11 +178,12 @@ def test_bad_options_are_refused_in_a_sentence(refused, tmp_path):
         ("init --sigmas a,b", "--sigmas a,b must be numbers with commas between them"),
         ("ablation --variants shared", "'shared' is none of houlsby, unshared, per-layer, 3-shared, frozen-norms"),
         ("sharing --tasks ,", "--tasks [] is empty: name a task"),
+        ("ablation --input mine.csv", "--input mine.csv: it goes with --directories; leave it out"),
+        ("ablation --directories a --seeds 2", "--seeds 2: nothing trains with --directories"),
         ("low-resource --rows 5", "--rows 5 is not for this study: give --counts"),
         ("sharing --resume", "holds no study; start one without --resume"),
         ("similarity --keep last", "--keep last is best in this study, which looks at more"),
         ("sharing --keep first", "--keep first must be best or last"),
-        ("sharing --seeds 0", "--seeds 0 must be an integer of at least 1"),
         ("sharing --recipe gururangan-2020", "--recipe gururangan-2020 must be one of default, houlsby-2019, "),
     ):
         refused("study", *arguments.split(), "--output", tmp_path / "out", says=message)
@@ -207,12 +201,17 @@ def test_every_option_that_takes_numbers_has_a_range():
 
 
 def test_a_folder_that_holds_something_else_is_not_written_to(refused, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.txt").write_text("mine")
     refused("study", "init", "--output", tmp_path, says="holds other files than a study")
+    with pytest.raises(InputError, match="holds other files than a study"):
+        run(Init(tasks=("glue/colla",)), tmp_path)
+    (tmp_path / "study.json").write_text("{}")
+    refused("study", "init", "--overwrite", "--tasks=glue/colla", "--output", tmp_path, says="glue/colla")
     refused("study", "page", tmp_path, says="has no finished study below it")
 
 
-def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task):
+def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task, tmp_path):
     data = load(task, None)
     seen = [held_out(data, rows=20, validation_rows=8, reported_rows=10, seed=3) for _ in range(2)]
     assert [len(part) for part in (seen[0][0].train, seen[0][0].validation, seen[0][1])] == [20, 8, 10]
@@ -226,6 +225,12 @@ def test_rows_that_choose_are_no_rows_that_train_and_all_arms_have_the_same(task
     # A fifth of the training rows chooses, and the task's own validation rows are reported.
     assert len(split.validation) == len(data.train) // 5 and len(split.train) == len(data.train) - len(split.validation)
     assert texts[1] | texts[2] == texts[0] and reported is data.validation
+    for name in ("train", "validation"):
+        write_csv(tmp_path / f"{name}.csv", 8)
+    load(str(tmp_path), None)
+    (tmp_path / "train.csv").unlink()
+    with pytest.raises(InputError, match="has no train.csv"):
+        run(Init(tasks=(str(tmp_path),), model="none"), tmp_path / "study")
     with pytest.raises(InputError, match="counts=10000: .* of which 16 choose the epoch: give at least one row"):
         small(LowResource, task, "x").rows_of({"task": task, "arm": "full, 10000", "seed": 0})
 
@@ -259,12 +264,31 @@ def test_collapsed_runs_are_those_near_the_constant_answer_and_those_that_diverg
     assert rates["full"]["0.0001"]["collapsed"] == 0.5 and rates["full"]["0.0001"]["n"] == 3
 
 
+def test_what_counts_is_of_the_rates_and_seeds_asked_for_and_of_the_rate_that_the_first_seed_chose(tmp_path):
+    study = get_study("similarity")(tasks=("a",), learning_rates=(1e-3, 1e-2), seeds=2)
+    of_runs = {(1e-3, 0): 0.8, (1e-2, 0): 0.6, (1e-3, 1): 0.6, (1e-2, 1): 0.7, (1e-4, 0): 0.9, (1e-3, 2): 0.9}
+    values = [
+        made(study, "adapters", 0.5, seed, learning_rate=rate, validation=[{"accuracy": score}], **about)
+        for about in ({}, {"measured": "similarity", "similarity": [0.5]})
+        for (rate, seed), score in of_runs.items()
+    ]
+    (block,) = study.summarise(values)["tasks"]["a"]["adapters"]["blocks"]
+    assert block["seeds"] == [0, 1]
+    assert [run["learning_rate"] for run in study.best_runs(values)["a"]["adapters"]] == [1e-3, 1e-3]
+    seen, lab = [], Lab(tmp_path, study)
+    lab.values, lab.value = values, lambda identity, measure: seen.append(identity["learning_rate"])
+    study.run_arm(lab, "a", "adapters", study.arms()["adapters"], 1)
+    assert seen == [1e-3, 1e-3]
+
+
 def test_an_arm_of_which_every_run_failed_has_no_score_of_other_languages():
-    study = CrossLingual(tasks=("ud/en_ewt",))
-    scores = {"adapters": {"reported": {"accuracy": 0.9}, "fr": {"accuracy": 0.5}}, "full": None}
-    values = [made(study, arm, None, task="ud/en_ewt", scores=of) for arm, of in scores.items()]
-    _, rows = study.table(study.summarise(values))
-    assert rows[0][-1].startswith("50.0") and set(rows[1][1:]) == {""}
+    study = CrossLingual(tasks=("squad",))
+    of_languages = {name: {"accuracy": score} for name, score in (("squad", 0.9), ("fr", 0.6), ("tr", 0.4))}
+    scores = {"adapters": {"reported": {"accuracy": 0.9}, **of_languages}, "full": None}
+    values = [made(study, arm, None, task="squad", scores=of) for arm, of in scores.items()]
+    columns, rows = study.table(study.summarise(values))
+    assert columns[2:4] == ["target", "distant"] and set(rows[1][1:]) == {""}
+    assert [word.split()[0] for word in rows[0][2:]] == ["50.00", "40.00", "90.00", "60.00", "40.00"]
 
 
 def test_synonyms_are_of_the_same_part_of_speech_and_capitalised_alike():
@@ -378,6 +402,8 @@ def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
     available = len(load(task, None).train)
     rows = [len(study.rows_of({"task": task, "arm": arm, "seed": 0})[0].train) for arm in (kinds[0], list(arms)[0])]
     assert rows == [len(study.rows_of({"task": task, "arm": "full", "seed": 0})[0].train), round(available / 2)]
+    few = dataclasses.replace(study, rows=10).rows_of({"task": task, "arm": list(arms)[0], "seed": 0})[0]
+    assert len(few.train) == 5
 
 
 def test_curves_are_of_other_languages_rows_where_there_are_some(task, monkeypatch):
@@ -444,11 +470,6 @@ def test_a_study_is_by_default_its_papers(paper, task, model):
         assert study.keep == ("last" if name == "pretraining" else "best")
         if name not in ("size", "trade-off", "stability"):  # whose rates are searched, or are the question
             assert study.changes() == {}
-    experiment = next(iter(experiments(Sharing(tasks=(task,), model=model, validation_rows=16), task).values()))
-    recipe = RECIPES["houlsby-2019-full"]
-    assert experiment.recipe == recipe and experiment.max_length is None
-    usual = ("epochs", "batch_size", "warmup_fraction", "weight_decay", "epsilon", "dropout")
-    assert all(getattr(experiment.settings, one) == getattr(recipe, one) for one in usual)
 
 
 def test_what_shortens_a_study_is_told_in_its_summary(task, model):
@@ -460,14 +481,11 @@ def test_what_shortens_a_study_is_told_in_its_summary(task, model):
 
 
 def test_variants_train_the_layer_norms_that_the_reports_do(task, model):
-    study = Ablation(
-        tasks=(task,), model=model, validation_rows=16,
-        variants=("houlsby", "unshared", "per-layer", "3-shared", "frozen-norms"),
-    )  # fmt: skip
-    found = {
-        name: (one.adapter.sharing, one.adapter.train_layer_norm, one.recipe.head_layers)
-        for name, one in experiments(study, task).items()
-    }
+    study, found = Ablation(tasks=(task,), model=model, validation_rows=16, variants=tuple(VARIANTS)), {}
+    for name, arm in study.arms().items():
+        one, *_ = study.experiment(None, arm, {"task": task, "arm": name, "seed": 0, **study.points(arm)[0]})
+        assert one.settings.epochs == one.recipe.epochs and one.settings.weight_decay == one.recipe.weight_decay
+        found[name] = one.adapter.sharing, one.adapter.train_layer_norm, one.recipe.head_layers
     assert found == {
         "houlsby": ("none", "all", 1), "unshared": ("none", "encoder", 2), "per-layer": ("layer", "none", 1),
         "3-shared": (3, "none", 1), "frozen-norms": ("none", "none", 1),
@@ -476,8 +494,7 @@ def test_variants_train_the_layer_norms_that_the_reports_do(task, model):
 
 def test_arms_within_noise_of_the_constant_answer_are_marked(task, tmp_path):
     rows = type("Rows", (), {"labels": np.asarray([1] * 721 + [0] * 322), "__len__": lambda self: 1043})()
-    data = dataclasses.replace(load(task, None))
-    assert constant_loss(data, rows) == pytest.approx(0.618, abs=5e-4)
+    assert constant_loss(load(task, None), rows) == pytest.approx(0.618, abs=5e-4)
     run = {"constant": 0.5, "reported_rows": 400}
     # 0.05 for the rows; of three seeds 4.303 standard errors.
     assert at_floor(spread([0.549]), run) and not at_floor(spread([0.551]), run)
@@ -603,7 +620,8 @@ def test_baselines_learn_words_without_fine_tuning(name, task, model):
     found = train_baseline(name, data, reported, **given)
     # The label follows from one word; a random encoder's states say less of it than words do.
     assert found["scores"]["reported"]["accuracy"] > (0.6 if name == "layer-mix" else 0.9)
-    assert found["trained_parameters"] > 0 and found["validation"]
+    looks = [look["accuracy"] for look in found["validation"]]
+    assert found["trained_parameters"] > 0 and found["best_epoch"] == 1 + looks.index(max(looks))
     words = dataclasses.replace(data, kind="token-classification")
     with pytest.raises(InputError, match=f"baselines='{name}' are for classification and regression"):
         train_baseline(name, words, words.validation)

@@ -29,7 +29,6 @@ keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`
 from tf_adapters.cli.main import main  # noqa: E402
 from tf_adapters.saving.settings import directory_size  # noqa: E402
 from tf_adapters.training import experiment as loading  # noqa: E402
-from tf_adapters.training.experiment import load_for_task  # noqa: E402
 from tf_adapters.tuning import AdapterHyperModel, AdapterTuner  # noqa: E402
 
 # With this rate the first step leaves nothing finite.
@@ -100,9 +99,6 @@ def search(folder):
     return output, printed.getvalue(), len(loaded), errors.getvalue()
 
 
-# What is searched
-
-
 def test_spaces_are_the_papers_grids():
     """Houlsby et al. 2019, sections 3.2, 3.3 and 3.5; He et al. 2021, appendix A.2 with tables 10 and 11."""
     sizes, rates = {64, 128, 256}, {1e-5, 2e-5, 3e-5, 4e-5, 5e-5}
@@ -150,11 +146,8 @@ def test_adapter_settings_are_active_only_where_adapters_train(new):
     hp = point(hypermodel, trainable="top-1", learning_rate=1e-4)
     assert hypermodel.values(hp) == {"trainable": "top-1", "learning_rate": 1e-4}
     assert hypermodel.arguments(hp) == ["--trainable", "top-1", "--learning-rate", "0.0001", "--max-length", "16"]
-    assert hypermodel.values(point(hypermodel)) == {
-        "trainable": "adapters",
-        "bottleneck_size": 2,
-        "learning_rate": 1e-3,
-    }
+    usual = {"trainable": "adapters", "bottleneck_size": 2, "learning_rate": 1e-3}
+    assert hypermodel.values(point(hypermodel)) == usual
 
 
 def test_a_trial_of_several_seeds_counts_by_their_mean_or_best(new):
@@ -164,9 +157,6 @@ def test_a_trial_of_several_seeds_counts_by_their_mean_or_best(new):
     assert hypermodel.arguments(point(hypermodel))[-4:] == ["--seed", "5", "--seeds", "3"]
     assert hypermodel.score(results) == pytest.approx(1.75 / 3)
     assert new({"bottleneck_size": (2, 3)}, objective="best").score(results) == 1.0
-
-
-# The models
 
 
 def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, task):
@@ -181,7 +171,7 @@ def test_reused_encoder_has_the_weights_of_a_freshly_loaded_one(new, folder, tas
         encoders.append(model.bert.embeddings)
     again = hypermodel.build(point(hypermodel, bottleneck_size=2), seed=0)
     assert encoders[0] is encoders[1] is again.bert.embeddings
-    fresh, _ = load_for_task(folder / "encoder", task, max_length=16, head_layers=2, seed=0)
+    fresh, _ = loading.load_for_task(folder / "encoder", task, max_length=16, head_layers=2, seed=0)
     expected = new(space, **given).build(point(hypermodel, bottleneck_size=2))
     found, wanted, plain = weights_of(again), weights_of(expected), weights_of(fresh)
     assert found.keys() == wanted.keys() and plain.keys() < found.keys()
@@ -201,9 +191,6 @@ def test_an_encoder_that_a_training_changed_is_loaded_again(new):
     assert second is not first and state_of(second).adapters
     found = weights_of(second)
     assert all(np.array_equal(found[key], value) for key, value in before.items())
-
-
-# A search
 
 
 def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings_and_goes_on_after_a_diverged_trial(search):
@@ -348,8 +335,6 @@ def test_a_full_disk_ends_a_search_with_a_sentence(new, tmp_path, monkeypatch):
         hypermodel = new({"bottleneck_size": (2, 3), "epochs": 1})
         AdapterTuner(hypermodel, ORACLES["grid"](hypermodel.objective), directory=tmp_path).search(verbose=0)
 
-
-# Bad input
 
 TWO = "--vary=adapter-size=2,4"
 

@@ -10,11 +10,13 @@ import statistics
 from benchmarks.studies.evidence import (
     UNCLEAR,
     Recorded,
+    apart_by_seed,
     budget,
     by_seed,
     difference,
     edges,
     least,
+    of_seeds,
     of_shares,
     of_spreads,
     one_rate,
@@ -27,7 +29,7 @@ from benchmarks.studies.evidence import (
     verdict,
 )
 from benchmarks.studies.recorded import KEPT
-from tf_adapters.studies.numbers import at_edge, paired
+from tf_adapters.studies.numbers import at_edge, paired_seeds
 
 PAGE = "benchmarks/results/studies/README.md"
 CLAIMS = []  # (claim, function), in the order of the table
@@ -112,7 +114,7 @@ def sharing_costs_little(recorded):
     for found in recorded.tasks(*_GLUE, "sharing-additional"):
         arms, verdicts, shown = found.about["arms"], [], []
         for name in ("per-layer", "3-shared"):
-            apart = paired(arms[name]["values"], arms["unshared"]["values"])
+            apart = apart_by_seed(arms[name], arms["unshared"])
             verdicts.append(says(apart, above=-_APART))
             shown.append(f"{arms[name]['title']} {difference(apart)}")
         line = f"{found.words}: unshared {score(arms['unshared'])}; less that: {', '.join(shown)}"
@@ -158,16 +160,16 @@ def any_rate(recorded):
     for found in recorded.tasks("stability-cola", "stability-sst2"):
         apart, shown, lost = [], [], []
         for arm in found.about["arms"].values():
-            # The seeds that every rate has.
-            of_seeds = list(zip(*(row["values"] for row in arm["rates"].values())))
-            apart.append([max(scores) - min(scores) for scores in of_seeds])
+            rates = [of_seeds(row) for row in arm["rates"].values()]
+            scores = {seed: [row[seed] for row in rates] for seed in set.intersection(*map(set, rates))}
+            apart.append({seed: max(of_seed) - min(of_seed) for seed, of_seed in scores.items()})
             scores = ", ".join(f"{100 * row['mean']:.1f} at {rate}" for rate, row in arm["rates"].items())
             lost.append(sum(row["collapsed"] > 0.5 for row in arm["rates"].values()))
             shown.append(
-                f"{arm['title']} {scores}, from best to worst {100 * statistics.fmean(apart[-1]):.1f}, most runs "
-                f"collapsed at {lost[-1]} of {len(arm['rates'])} rates"
+                f"{arm['title']} {scores}, from best to worst {100 * statistics.fmean(apart[-1].values()):.1f}, most "
+                f"runs collapsed at {lost[-1]} of {len(arm['rates'])} rates"
             )
-        less = paired(*apart)
+        less = paired_seeds(*apart)
         # Where both grids reach the constant answer, the best to the worst is only the best.
         line = f"{found.words}: {'; '.join(shown)}; best to worst, adapters less full fine-tuning: {difference(less)}"
         yield line, {found.title: (difference(less), UNCLEAR if all(lost) else says(less, below=0))}
@@ -181,7 +183,7 @@ def cheaper(recorded):
             f"{arms[name]['title']} {score(arms[name])} with {arms[name]['trained_parameters'] / 1e6:.1f} million"
             for name in ("adapters-64", "adapters-512", "top-1", "top-2", "top-4", "full")
         )
-        apart = paired(arms["adapters-64"]["values"], arms["top-1"]["values"])
+        apart = apart_by_seed(arms["adapters-64"], arms["top-1"])
         line = f"{found.words}: {', '.join(shown)}; adapters of 64 less top 1: {difference(apart)}"
         yield line + one_rate(found.settings), {found.title: _said(apart, above=0)}
 
@@ -211,7 +213,7 @@ def size_matters_little(recorded):
 
 
 def _sizes(words, title, of_size, others):
-    apart = {size: paired(row["values"], of_size[64]["values"]) for size, row in of_size.items() if size != 64}
+    apart = {size: apart_by_seed(row, of_size[64]) for size, row in of_size.items() if size != 64}
     shown = ", ".join(f"with {size} {difference(numbers)}" for size, numbers in apart.items())
     verdicts = [says(numbers, above=-_APART, below=_APART) for numbers in apart.values()]
     return f"{words}: {score(of_size[64])} with 64; less that: {shown}{others}", {title: (shown, least(verdicts))}
@@ -243,11 +245,7 @@ def large_weights(recorded):
 def _against_the_papers(recorded, wanted, **bounds):
     for found in recorded.tasks("init", "init-sst2"):
         arms = found.about["arms"]
-        usual, others = (
-            arms["0.01"]["values"],
-            {name: arm["values"] for name, arm in arms.items() if wanted(float(name))},
-        )
-        apart = {name: paired(values, usual) for name, values in others.items()}
+        apart = {name: apart_by_seed(arm, arms["0.01"]) for name, arm in arms.items() if wanted(float(name))}
         shown = ", ".join(f"{name} {difference(numbers)}" for name, numbers in apart.items())
         most = max(apart, key=lambda name: abs(apart[name]["mean"]))
         figure = f"{difference(apart[most])} at {most}, the greatest of {len(apart)}"
@@ -289,11 +287,9 @@ def lower_blocks(recorded):
         more = [round((a - b) * one["whole"]["mean"] * rows) for a, b, one in zip(lower, upper, maps)]
         counts = ", ".join(f"{count:+d}" for count in more)
         line = f"{found.words}: {per_cent(lower)} % are lost without those of the lower three blocks of 6, "
-        line += (
-            f"{per_cent(upper)} % without those of the upper three; the lower three are worth more of {rows:,} rows by "
-        )
+        line += f"{per_cent(upper)} % without those of the upper three; the lower three are worth more of {rows:,} rows"
         word = shown_by(max(more) < 0, found.settings["seeds"])
-        yield line + counts, {found.title: (f"{counts} of {rows:,} rows", word)}
+        yield f"{line} by {counts}", {found.title: (f"{counts} of {rows:,} rows", word)}
 
 
 @claim("Adapters drift less from the pretrained encoder in every block (He et al., figure 2)")
@@ -302,19 +298,17 @@ def drift(recorded):
         words, shown = {}, []
         pairs = list(zip(*(found.about[arm]["blocks"] for arm in ("adapters", "full"))))
         for block, (adapters, full) in enumerate(pairs[1:], start=1):
-            apart = paired(adapters["values"], full["values"])
+            apart = apart_by_seed(adapters, full)
             more = sum(one < 0 for one in apart["values"])
             shown.append(
                 f"block {block} {100 * adapters['mean']:.1f} and {100 * full['mean']:.1f}, {difference(apart)}"
                 + (f", more drift with {more} of {apart['n']} seeds" if more else "")
             )
             words.setdefault(says(apart, above=0), {})[str(block)] = difference(apart)
-        line = (
-            f"{found.words}, similarity to the pretrained encoder in per cent with adapters and with full fine-tuning, "
-        )
+        line = f"{found.words}, similarity to the pretrained encoder in per cent with adapters and with full"
         titles = {word: f"block{'s' if len(blocks) > 1 else ''} {', '.join(blocks)}" for word, blocks in words.items()}
         verdicts = {f"{found.title} {titles[word]}": (", ".join(words[word].values()), word) for word in words}
-        yield f"{line}and the difference: {'; '.join(shown)}", verdicts
+        yield f"{line} fine-tuning, and the difference: {'; '.join(shown)}", verdicts
 
 
 @claim("Adapters overfit less (He et al., figure 5)")
@@ -365,7 +359,7 @@ def flatter(recorded):
         adapters, full = (found.about[arm] for arm in ("adapters", "full"))
         if "width_around" in adapters:
             widths = [arm["width_around"] for arm in (adapters, full)]
-            apart = paired(*(one["values"] for one in widths))
+            apart = apart_by_seed(*widths)
             yield (
                 f"{found.words}: around the trained model the loss of the rows that trained is at most twice its least "
                 f"over {widths[0]['mean']:.2f} units of the line with adapters, over {widths[1]['mean']:.2f} with full "
@@ -419,10 +413,9 @@ def gradients(recorded):
 def pretraining_helps(recorded):
     for found in recorded.others("pretraining-minilm"):
         apart = found.about["pretrained - alone"]
-        line = (
-            f"{found.words}, {found.settings['steps']:,} steps of pretraining: adapters {score(found.about['alone'])}, "
-        )
-        yield f"{line}pretrained {difference(apart)}", {found.title: _said(apart, above=0)}
+        alone = score(found.about["alone"])
+        line = f"{found.words}, {found.settings['steps']:,} steps of pretraining: adapters {alone}, pretrained"
+        yield f"{line} {difference(apart)}", {found.title: _said(apart, above=0)}
 
 
 @claim("With adapters PWWS attacks succeed less often (Han et al., figure 5)")
@@ -439,7 +432,5 @@ def harder_to_fool(recorded):
             )
             verdicts[f"{found.title} {words.partition(' of')[0]}"] = _said(apart, below=0)
         changed = of_shares(shares[f"adapters, {step}"], shares["adapters"])
-        line = (
-            f"{found.words}, attacks on {found.settings['texts']} texts that succeed, in per cent: {'; '.join(shown)}"
-        )
-        yield f"{line}; pretraining changes it with adapters by {difference(changed)}", verdicts
+        line = f"{found.words}, attacks on {found.settings['texts']} texts that succeed, in per cent:"
+        yield f"{line} {'; '.join(shown)}; pretraining changes it with adapters by {difference(changed)}", verdicts

@@ -8,7 +8,7 @@ import math
 
 from benchmarks.studies.recorded import read
 from benchmarks.studies.tasks import at_best_rate
-from tf_adapters.studies.numbers import paired
+from tf_adapters.studies.numbers import paired_seeds
 
 HOLDS, NOT_SEEN, UNCLEAR = "holds", "not seen", "cannot tell"
 # Studies whose commit is not in this repository's history.
@@ -250,10 +250,8 @@ def least(words):
 def of_shares(first, second):
     """The difference of two shares with Newcombe's interval, of their means and Wilson's intervals."""
     (p, (low, high)), (q, (least_q, most_q)) = first, second
-    return {
-        "mean": p - q,
-        "interval": [p - q - math.hypot(p - low, most_q - q), p - q + math.hypot(high - p, q - least_q)],
-    }
+    less, more = math.hypot(p - low, most_q - q), math.hypot(high - p, q - least_q)
+    return {"mean": p - q, "interval": [p - q - less, p - q + more]}
 
 
 def of_spreads(first, second):
@@ -269,8 +267,17 @@ def of_spreads(first, second):
 def by_seed(runs, number):
     """The paired difference of a number of each run, a function: adapters less full fine-tuning, seed by seed."""
     adapters, full = ({run["seed"]: number(run) for run in runs if run["arm"] == arm} for arm in ("adapters", "full"))
-    seeds = sorted(set(adapters) & set(full))
-    return paired([adapters[seed] for seed in seeds], [full[seed] for seed in seeds])
+    return paired_seeds(adapters, full)
+
+
+def of_seeds(arm):
+    """Dict from a seed to a value of `spread`; by place where it has no seeds, as of studies of before."""
+    return dict(zip(arm.get("seeds") or range(len(arm["values"])), arm["values"]))
+
+
+def apart_by_seed(arm, other):
+    """The paired difference of two spreads, seed by seed."""
+    return paired_seeds(of_seeds(arm), of_seeds(other))
 
 
 def verdict(of_each):

@@ -230,7 +230,8 @@ class DataOptions(LabelOptions, _RowsOptions):
         None, f"What your labels are, and what your files hold: {_files_of_kinds()}. Default: `classification`."
     )
     metric: Optional[str] = _data(
-        None, "What chooses the best epoch, in place of the task's own: accuracy, f1, macro-f1, matthews, spearman, ..."
+        None,
+        "What chooses the best epoch, in place of the task's own: accuracy, f1 (of the second label), macro-f1, ...",
     )
     validation_split: Optional[str] = _data(
         None, "Split of `--task` whose rows choose the best epoch, such as `validation_mismatched` of `glue/mnli`."

@@ -8,7 +8,7 @@ import shlex
 from tf_adapters.cli.quiet import counting, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
-from tf_adapters.saving.atomic import is_temporary
+from tf_adapters.saving.atomic import holds_files
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.own_files import kept_reading
@@ -188,16 +188,6 @@ def check_folder(
             "go on with it by --resume, or replace it by --overwrite" if unfinished else "replace it by --overwrite"
         )
         raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
-
-
-def holds_files(folder):
-    """Whether there is a file in a folder or below, other than what a killed writer left; False if there is no such
-    folder."""
-    for _, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not is_temporary(name)]
-        if not all(map(is_temporary, names)):
-            return True
-    return False
 
 
 def check_new_file(path, *, overwrite, option="--output"):

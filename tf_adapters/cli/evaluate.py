@@ -44,7 +44,7 @@ def evaluate(
     ) = None,
     reading: LabelOptions,
     metric: option(
-        Optional[str], "accuracy, f1, macro-f1, matthews, ... Default: the one that chose the best epoch."
+        Optional[str], "accuracy, f1 (of the second label), macro-f1, ... Default: the one that chose the best epoch."
     ) = None,
     source_language: option(str, "Language that was trained on, for the means over several languages.") = "en",
     scoring: ScoringOptions,

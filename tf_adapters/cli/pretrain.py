@@ -113,6 +113,7 @@ def pretrain(
     from tf_adapters.cli.progress import PeriodProgress
     from tf_adapters.models.door import door_called
     from tf_adapters.models.state import state_of
+    from tf_adapters.training.pretrain import check_pretraining
 
     data = texts.read(console, run.seed)
     if epochs is not None:
@@ -123,8 +124,7 @@ def pretrain(
     with console.status(f"Loading {model} ..."):
         whole = tf_adapters.load_backbone(model, head="masked-lm", door=door)
         tokenizer = tf_adapters.load_tokenizer(whole, max_length=max_length or recipe.max_length)
-    if config is not None:
-        config.sites(state_of(whole).door.config_of(whole).num_hidden_layers)  # which refuses blocks that are not there
+    check_pretraining(whole, tokenizer, config, fit_head_steps)
     if output.is_dir() and (not resume or is_to_be_cleared(output)):
         clear(output)
     console.print(

@@ -54,7 +54,14 @@ def show_results(console, directory, results, metric, settings):
         show_numbers(console, f"{directory} on {result['data']}", {**rows, "rows": f"{result['rows']:,}"})
         if len(results) == 1 and result.get("classes"):
             _show_classes(console, result)
+    for sentence in of_one_label(metric, list(results[0].get("classes") or ())):
+        console.print(sentence)
     console.print(_reliability(settings))
+
+
+def of_one_label(metric, labels):
+    """Which label the metric is of, a list of one sentence; of none where it is of all."""
+    return [f"F1 is of the label {labels[1]}, the second of the two."] if metric == "f1" else []
 
 
 def _show_classes(console, result):
@@ -188,7 +195,7 @@ def _read_log(output):
 
 def warnings(kind, task, held_out, others):
     """What a reader should know of a result before using it, a list of sentences; `others` of `without_training`."""
-    score, sentences = held_out.numbers[METRICS[task.metric].primary], []
+    score, sentences = held_out.numbers[METRICS[task.metric].primary], of_one_label(task.metric, task.labels)
     for what, value in others.items():
         if value >= score and score < 1:
             sentences.append(

@@ -17,7 +17,7 @@ from tf_adapters.cli.directories import check_folder, check_new_file
 from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import check_choice, choices_of
-from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, Observer, Stopped, clear, run
+from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, Observer, Stopped, run
 
 _EXAMPLES = (
     "Does it run? `tf-adapters study NAME --smoke`. The folder gets `values.csv` with every value, `summary.json`, and "
@@ -64,10 +64,8 @@ def study_command(study):
         )  # fmt: skip
         console = terminal()
         start(console)
-        if begun and overwrite:
-            clear(output, study.name)
         try:
-            summary = run(made, output, resume=resume, observer=Shown(console))
+            summary = run(made, output, resume=resume, overwrite=overwrite, observer=Shown(console))
         except (Stopped, KeyboardInterrupt):
             console.print("Stopped; what is measured is kept. Go on with the same command and --resume.")
             raise typer.Exit(130) from None

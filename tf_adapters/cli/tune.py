@@ -338,14 +338,13 @@ def _write_table(path, rows, metric):
     """Write the trials as CSV, a row each."""
     names, text = _names(rows), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", "status", *names, f"validation_{metric}", "seeds", "best_epoch", "seconds", "message"])
+    of_seeds = ("validation_of_seeds", "best_epoch", "seconds")
+    writer.writerow(["trial", "status", *names, f"validation_{metric}", *of_seeds, "message"])
     for row in rows:
         values = [row["values"].get(name) for name in names]
-        of_seeds = (
-            " ".join(str(run[name]) for run in row["seeds"]) for name in ("validation", "best_epoch", "seconds")
-        )
+        runs = (" ".join(str(run[name.partition("_of")[0]]) for run in row["seeds"]) for name in of_seeds)
         # None is an empty cell.
-        writer.writerow([row["trial"], row["status"], *values, row["objective"], *of_seeds, row["message"]])
+        writer.writerow([row["trial"], row["status"], *values, row["objective"], *runs, row["message"]])
     write_text(path, text.getvalue())
 
 

@@ -197,13 +197,21 @@ class Kind:
         """
         raise NotImplementedError
 
+    def unbounded(self, scorer, rows):
+        """What `predict` returns, before it is put into the rows' range of values: what `loss` is of."""
+        return self.predict(scorer, rows)
+
+    def bounded(self, rows, outputs):
+        """What `unbounded` returned, in the rows' range of values."""
+        return outputs
+
     def score(self, metric, rows, outputs):
         """Numbers of a metric by name, from labelled rows and what `predict` returned."""
         return METRICS[metric](rows.labels, outputs)
 
     def loss(self, rows, outputs, ops=None):
-        """The mean loss of labelled rows, a float, from what `predict` returned; None where that has no logits. `ops`
-        as of `losses`."""
+        """The mean loss of labelled rows, a float, from what `unbounded` returned; None where that has no logits.
+        `ops` as of `losses`."""
         return None
 
     def classes(self, rows, outputs):

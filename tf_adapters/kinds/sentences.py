@@ -254,7 +254,12 @@ class Regression(_Sentences):
 
     def predict(self, scorer, rows, *, progress=None):
         """Predicted values, a float32 array `(rows, 1)`, within the rows' range of values if they have one."""
-        values = super().predict(scorer, rows, progress=progress)
+        return self.bounded(rows, super().predict(scorer, rows, progress=progress))
+
+    def unbounded(self, scorer, rows):
+        return super().predict(scorer, rows)
+
+    def bounded(self, rows, values):
         if rows.value_range is None:
             return values
         # Infinity has no place at the end of the range.

@@ -121,6 +121,16 @@ def is_temporary(name):
     return _TEMPORARY.fullmatch(name) is not None
 
 
+def holds_files(folder):
+    """Whether there is a file in a folder or below, other than what a killed writer left; False if there is no such
+    folder."""
+    for _, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_temporary(name)]
+        if not all(map(is_temporary, names)):
+            return True
+    return False
+
+
 def reason(error):
     """What the operating system, or TensorFlow in its place, said in an exception; a line without a full stop."""
     text = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error)

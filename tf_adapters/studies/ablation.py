@@ -5,7 +5,7 @@ from typing import Optional, Tuple
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.studies.comparison import Arm, option
@@ -57,6 +57,13 @@ class Ablation(OfTrained):
     seeds: int = option(1, "Models of each variant, with the seeds from 0 on.", extends=True)
 
     def check(self):
+        idle = ("seeds", "epochs", "variants") if self.directories else ("input", "split")
+        why = "nothing trains with" if self.directories else "it goes with"
+        for name in idle:
+            field, value = self.__dataclass_fields__[name], getattr(self, name)
+            if value not in (field.default, field.metadata["choice"].smoke):
+                value = list(value) if isinstance(value, tuple) else value
+                raise InputError(f"{{{name}}}: {why} {{directories}}; leave it out.", **{name: value}, directories=NAME)
         if not self.directories:
             super().check()
 
@@ -64,32 +71,39 @@ class Ablation(OfTrained):
         trained = () if self.directories else [name for name in VARIANTS if name in self.variants]
         return {name: Arm(name, recipe=VARIANTS[name][0], adapter=VARIANTS[name][1]) for name in trained}
 
-    def measure(self, lab):
+    def check_inputs(self):
         if not self.directories:
-            super().measure(lab)
-            return
-
+            super().check_inputs()
         for directory in self.directories:
             if read_settings(directory)["adapter"] is None:
                 raise InputError(
                     f"{{directories}}: {directory} was trained without adapters, so that there is nothing to take out.",
                     directories=list(self.directories),
                 )
+            self._rows(directory)
+
+    def measure(self, lab):
+        if not self.directories:
+            super().measure(lab)
+            return
         lab.total = len(self.directories)
         for directory in self.directories:
             identity = {"measured": self.name, "task": directory, "arm": directory, "seed": 0}
             lab.value(identity, lambda directory=directory: self._ablate_directory(lab, directory))
 
+    def _rows(self, directory):
+        from tf_adapters.pipeline import labelled_rows
+
+        if self.input is None:
+            return labelled_rows(directory, split=self.split, data_dir=self.data_dir)[1]
+        kind, labels = task_of(read_settings(directory))
+        return rows_from_file(self.input, kind=kind, labels=labels)
+
     def _ablate_directory(self, lab, directory):
-        from tf_adapters.pipeline import labelled_rows, load_pipeline
+        from tf_adapters.pipeline import load_pipeline
 
         scorer, settings = load_pipeline(directory, batch_size=self.batch_size or 32, fast=self.fast or None)
-        if self.input is not None:
-            kind, labels = task_of(settings)
-            rows = rows_from_file(self.input, kind=kind, labels=labels)
-        else:
-            _, rows = labelled_rows(directory, split=self.split, data_dir=self.data_dir)
-        return self._ablate(lab, scorer, settings, rows)
+        return self._ablate(lab, scorer, settings, self._rows(directory))
 
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters.pipeline import load_pipeline
@@ -137,7 +151,10 @@ class Ablation(OfTrained):
 
     def summarise(self, values):
         maps = {}
-        for task, arms in self.looks(values).items():
+        of_directories = {
+            value["task"]: {value["arm"]: [value]} for value in values if value["task"] in self.directories
+        }
+        for task, arms in (of_directories or self.looks(values)).items():
             for arm, found in arms.items():
                 maps[arm if arm == task else f"{task}, {arm}"] = _mean_map(found)
         return {"maps": maps}
@@ -150,8 +167,8 @@ class Ablation(OfTrained):
             worst = max(blocks, key=lambda block: drops[f"{block}-{block}"])
             rows.append(
                 [title, found["number"], percent(found["whole"]["mean"])]
-                + [f"block {worst}: -{100 * drops[f'{worst}-{worst}']:.1f} %"]
-                + [f"-{100 * drops[f'{blocks[0]}-{blocks[-1]}']:.1f} %", percent(found["constant"])]
+                + [f"block {worst}: {-100 * drops[f'{worst}-{worst}']:+.1f} %"]
+                + [f"{-100 * drops[f'{blocks[0]}-{blocks[-1]}']:+.1f} %", percent(found["constant"])]
             )
         return columns, rows
 

@@ -92,9 +92,9 @@ class Attack(Pretraining, OfTrained):
         else:
             OfTrained.check(self)
 
-    def measure(self, lab):
-        read_wordnet(self.wordnet)  # which says what is missing before anything trains
-        super().measure(lab)
+    def check_inputs(self):
+        super().check_inputs()
+        read_wordnet(self.wordnet)
 
     def look_into(self, lab, directory, experiment, reported, identity):
         import tensorflow as tf

@@ -96,7 +96,8 @@ def train_baseline(name, task, reported, **settings):
         )
     started = time.monotonic()
     found = BASELINES[name](task, reported, **settings)
-    return {"best_epoch": 1, "training_loss": [], **found, "seconds": round(time.monotonic() - started, 1)}
+    usual = {"best_epoch": 1, "training_loss": [], "last_scores": found["scores"]}
+    return {**usual, **found, "seconds": round(time.monotonic() - started, 1)}
 
 
 def block_means(encoder, tokenizer, rows, batch_size):
@@ -136,15 +137,22 @@ def _train(model, task, reported, features, learning_rate, batch_size):
     score = METRICS[task.metric]
     model.compile(keras.optimizers.Adam(learning_rate), **get_kind(task.kind).losses())
     best, validation, waited = None, [], 0
-    for _ in range(EPOCHS):
+    for epoch in range(1, EPOCHS + 1):
         model.fit(features[0], task.train.labels, batch_size=batch_size, epochs=1, verbose=0)
         validation.append(score(task.validation.labels, model.predict(features[1], batch_size=256, verbose=0)))
         number, waited = validation[-1][score.primary], waited + 1
         if best is None or number > best[0]:
-            best, waited = (number, model.get_weights()), 0
+            best, waited = (number, epoch, model.get_weights()), 0
         if waited >= PATIENCE:
             break
-    model.set_weights(best[1])
-    found = score(reported.labels, model.predict(features[2], batch_size=256, verbose=0))
+
+    def scores():
+        return {"reported": score(reported.labels, model.predict(features[2], batch_size=256, verbose=0))}
+
+    last = scores()
+    model.set_weights(best[2])
     trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
-    return {"scores": {"reported": found}, "validation": validation, "trained_parameters": trained}
+    return {
+        "scores": scores(), "last_scores": last, "validation": validation, "best_epoch": best[1],
+        "trained_parameters": trained,
+    }  # fmt: skip

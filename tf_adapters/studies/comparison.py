@@ -16,7 +16,7 @@ from tf_adapters.studies.numbers import (
     at_floor,
     is_failed,
     of,
-    paired,
+    paired_seeds,
     percent,
     rank,
     rate_words,
@@ -152,7 +152,7 @@ class Comparison:
         (), "Rates that are tried of full and top-N fine-tuning. Default: the recipe's.", RATE, smoke=(1e-4,)
     )
     metric: Optional[str] = option(
-        None, "Metric that chooses and is reported, such as `spearman` or `accuracy`. Default: the task's own."
+        None, "Metric that chooses and is reported, such as `f1` (of the second label). Default: the task's own."
     )
     keep: str = option(
         "best",
@@ -242,14 +242,15 @@ class Comparison:
                 continue
             usual = {**self.usual_of(arm), "max_length": self.recipe_of(arm).max_length}
             for field in ("epochs", "batch_size", "max_length", "dropout"):
-                if getattr(self, field) not in (None, usual[field]):
+                if field not in arm.settings and getattr(self, field) not in (None, usual[field]):
                     changed.setdefault(field, {})[name] = usual[field]
             if [point["learning_rate"] for point in self.points(arm)] != [usual["learning_rate"]]:
                 changed.setdefault("learning_rate", {})[name] = usual["learning_rate"]
         return changed
 
-    def check_tasks(self):
-        """Raise InputError for a task that cannot be read, or is not for this study, before anything trains."""
+    def check_inputs(self):
+        """Raise InputError for a task that cannot be read, or is not for this study, and for other files that are
+        missing, before anything is written."""
         for name in self.tasks:
             task = load(name, self.data_dir, self.metric)
             if self.kinds is not None and task.kind not in self.kinds:
@@ -261,9 +262,8 @@ class Comparison:
 
     def measure(self, lab):
         """Measure what is missing, by `Lab.value`, which keeps each result, so that a killed study goes on."""
-        self.check_tasks()
         arms = self.arms()
-        lab.total = len(self.tasks) * sum(map(self.values_of, arms.values()))
+        lab.total = lab.number + len(self.tasks) * sum(map(self.values_of, arms.values()))
         for seed in range(self.seeds):
             for task in self.tasks:
                 for name, arm in arms.items():
@@ -274,17 +274,19 @@ class Comparison:
         points = len(self.points(arm))
         return points + self.seeds - 1 if self.chooses else points * self.seeds
 
-    def run_arm(self, lab, task, name, arm, seed):
-        """The runs of an arm on a task with one seed: all points with the first, otherwise the best one."""
+    def identities(self, lab, task, name, arm, seed):
+        """What identifies the runs of an arm on a task with one seed: all points with the first, otherwise the best
+        one; none where all of them failed."""
         points = self.points(arm)
         if seed and self.chooses:
             runs = [self.counted(lab.find(identity_of(task, name, point, 0))) for point in points]
             best = rank(runs)[0]
-            if is_failed(best):
-                return
-            points = [points[runs.index(best)]]
-        for point in points:
-            identity = identity_of(task, name, point, seed)
+            points = [] if is_failed(best) else [points[runs.index(best)]]
+        return [identity_of(task, name, point, seed) for point in points]
+
+    def run_arm(self, lab, task, name, arm, seed):
+        """The runs of an arm on a task with one seed."""
+        for identity in self.identities(lab, task, name, arm, seed):
             lab.value(identity, lambda identity=identity: self.train(lab, task, arm, identity))
 
     def train(self, lab, task, arm, identity, *, keep=False):
@@ -295,7 +297,7 @@ class Comparison:
                 arm.trainable, data, reported, seed=identity["seed"], learning_rate=identity["learning_rate"],
                 batch_size=self.batch_size or 32, source=self.model, max_length=self.max_length or 128,
             )  # fmt: skip
-            return {**done, "last_scores": done["scores"], **about_rows(data, reported)}
+            return {**done, **about_rows(data, reported)}
         experiment, reported, data = self.experiment(lab, arm, identity)
         scored = {"reported": reported, **self.further_rows(task, data, reported)}
         done = lab.train(identity, experiment, seed=identity["seed"], scored=scored, keep=keep)
@@ -353,11 +355,13 @@ class Comparison:
         for task in self.tasks:
             found[task] = {}
             for name, arm in self.arms().items():
+                points = self.points(arm)
+                names = [*points[0]]
                 of_arm = [run for run in runs if (run["task"], run["arm"]) == (task, name)]
-                first = [run for run in of_arm if run["seed"] == 0]
+                first = [run for run in of_arm if run["seed"] == 0 and {key: run[key] for key in names} in points]
                 if not first:
                     continue
-                best, names = rank(first)[0], [*self.points(arm)[0]]
+                best = rank(first)[0]
                 chosen = {run["seed"]: run for run in of_arm if all(run[key] == best[key] for key in names)}
                 found[task][name] = [chosen[seed] for seed in range(self.seeds) if seed in chosen]
         return found
@@ -382,7 +386,7 @@ class Comparison:
                     "failed": len(runs) - len(finished),
                     "trained_parameters": runs[0]["trained_parameters"],
                     "trained_pooler": runs[0].get("trained_pooler"),
-                    **spread([score_of(run) for run in finished]),
+                    **spread([score_of(run) for run in finished], [run["seed"] for run in finished]),
                 }
                 rows[name]["at_floor"] = at_floor(rows[name], runs[0])
                 if task in FURTHER:
@@ -446,5 +450,4 @@ def identity_of(task, arm, point, seed):
 def paired_by_seed(runs, others):
     """The paired difference of the runs of two arms, seed by seed, a dict; None where no seed of both has finished."""
     scores, other = ({run["seed"]: score_of(run) for run in arm if not is_failed(run)} for arm in (runs, others))
-    both = [seed for seed in scores if seed in other]
-    return paired([scores[seed] for seed in both], [other[seed] for seed in both]) if both else None
+    return paired_seeds(scores, other)

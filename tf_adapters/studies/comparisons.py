@@ -278,7 +278,7 @@ class LowResource(Comparison):
 
     def arms(self):
         both = {"adapters": Arm("adapters"), "full": FULL}
-        return {f"{name}, {count:g}": arm for count in self.counts for name, arm in both.items()}
+        return {f"{name}, {count:.15g}": arm for count in self.counts for name, arm in both.items()}
 
     def points(self, arm):
         points = super().points(arm)
@@ -352,10 +352,11 @@ class Stability(Comparison):
                 for point in self.points(arm):
                     wanted = {"arm": name, **point}
                     of_rate = [run for run in runs if all(run[key] == value for key, value in wanted.items())]
-                    scores = [score_of(run) for run in of_rate if not is_failed(run)]
+                    finished_at = {run["seed"]: score_of(run) for run in of_rate if not is_failed(run)}
+                    scores = [*finished_at.values()]
                     collapsed = sum(score <= line for score in scores) + len(of_rate) - len(scores)
                     about["arms"][name]["rates"][f"{point['learning_rate']:g}"] = {
-                        **spread(scores),
+                        **spread(scores, [*finished_at]),
                         "at_floor": at_floor(spread(scores), finished[0]),
                         "collapsed": collapsed / len(of_rate) if of_rate else None,
                         "median": statistics.median(scores) if scores else None,

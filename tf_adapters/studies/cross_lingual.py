@@ -57,7 +57,7 @@ class CrossLingual(Comparison):
     def rows_of(self, identity):
         share = float(identity["arm"].partition(", ")[2].split(" ")[0] or 1)
         task = load(identity["task"], self.data_dir, self.metric)
-        rows = self.rows if share == 1 else max(1, round(share * len(task.train)))
+        rows = max(1, round(share * min(self.rows or len(task.train), len(task.train))))
         return held_out(
             task, rows=rows, validation_rows=self.validation_rows, reported_rows=self.reported_rows,
             seed=identity["seed"],
@@ -70,7 +70,7 @@ class CrossLingual(Comparison):
         runs = [run for run in by_arm[name] if not is_failed(run)]
         names = [name for name in runs[0]["scores"] if name != "reported"] if runs else ()
         scores = [{language: score_of(run, language) for language in names} for run in runs]
-        means = [group_means(of_seed, source=language_of(self.tasks[0])) for of_seed in scores]
+        means = [group_means(of_seed, source=language_of(self.tasks[0]) or self.tasks[0]) for of_seed in scores]
         return {
             kind: {key: spread([of_seed[key] for of_seed in found]) for key in (found[0] if found else ())}
             for kind, found in (("languages", scores), ("groups", means))

@@ -149,16 +149,18 @@ def arms_by_task(figure, tasks):
                 continue
             panel.errorbar(
                 at, 100 * row["mean"], yerr=100 * (row["sd"] or 0.0), capsize=2, linestyle="",
-                label=None if place else row["title"], **look(number),
+                label=row["title"], **look(number),
             )  # fmt: skip
             values = [100 * value for value in row["values"]]
             panel.plot([at] * len(values), values, ".", color=look(number)["color"], markersize=2.5, alpha=0.6)
         if about.get("constant") is not None:
             panel.plot([place - 0.42, place + 0.42], [100 * about["constant"]] * 2, color="0.5", linestyle=":",
-                       label=None if place else "constant answer")  # fmt: skip
+                       label="constant answer")  # fmt: skip
     panel.set_xticks(range(len(tasks)), [f"{task}\n{about['metric']}" for task, about in tasks.items()])
     panel.set_ylabel("score, % (mean and sd over seeds)")
-    panel.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.22))
+    handles, labels = panel.get_legend_handles_labels()
+    of_label = dict(zip(labels, handles))  # of several tasks one
+    panel.legend(of_label.values(), of_label.keys(), ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.22))
 
 
 def heat_map(panel, figure, matrix, *, label, low=None, high=None, colours="viridis", text=None):

@@ -3,6 +3,7 @@ layer."""
 
 import dataclasses
 import math
+import operator
 import statistics
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tf_adapters.kinds import get_kind
 from tf_adapters.ranges import Real, Whole
 from tf_adapters.saving.atomic import remove_folder
-from tf_adapters.studies.comparison import Comparison, both_arms, identity_of, option
+from tf_adapters.studies.comparison import Comparison, both_arms, option
 from tf_adapters.studies.figure import by_task, heat_map, look, panels
 from tf_adapters.studies.numbers import is_failed, of, rank, spread
 from tf_adapters.tasks.rows import sample_rows
@@ -32,8 +33,8 @@ class OfTrained(Comparison):
 
     def run_arm(self, lab, task, name, arm, seed):
         super().run_arm(lab, task, name, arm, seed)
-        identities = [identity_of(task, name, point, seed) for point in self.points(arm)]
-        runs = [run for run in map(lab.find, identities) if run is not None]
+        identities = self.identities(lab, task, name, arm, seed)
+        runs = [*map(lab.find, identities)]
         if runs and not is_failed(rank(runs)[0]):
             identity = {key: rank(runs)[0][key] for key in identities[0]}
 
@@ -73,12 +74,15 @@ class OfTrained(Comparison):
         raise NotImplementedError
 
     def looks(self, values):
-        """What `look_into` found: dict from a task to a dict from an arm to its values, a list, a seed's newest."""
+        """What `look_into` found of `best_runs`: dict from a task to a dict from an arm to its values, a list."""
+        run_of = operator.itemgetter("task", "arm", "learning_rate", "seed")
+        newest = {run_of(value): value for value in values if value["measured"] == self.name}
         found = {}
-        for value in values:
-            if value["measured"] == self.name:
-                found.setdefault(value["task"], {}).setdefault(value["arm"], {})[value["seed"]] = value
-        return {task: {arm: [*of_seeds.values()] for arm, of_seeds in arms.items()} for task, arms in found.items()}
+        for task, arms in self.best_runs(values).items():
+            for arm, runs in arms.items():
+                if of_arm := [newest[run_of(run)] for run in runs if run_of(run) in newest]:
+                    found.setdefault(task, {})[arm] = of_arm
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +147,7 @@ class Landscape(OfTrained):
                 for variable, start, end in zip(moved, before, after):
                     variable.assign(start + np.float32(place) * (end - start))
                 for rows, found in ((reported, losses), (trained, training)):
-                    found[f"{place:.4f}"] = kind.loss(rows, kind.predict(scorer, rows))
+                    found[f"{place:.4f}"] = kind.loss(rows, kind.unbounded(scorer, rows))
                 advance(1)
         distance = sum(float(np.sum((end - start) ** 2)) for start, end in zip(before, after)) ** 0.5
         return {"losses": losses, "training_losses": training, "distance": distance}
@@ -156,7 +160,9 @@ class Landscape(OfTrained):
         about["distance"] = statistics.fmean(value["distance"] for value in found)
         about["width"] = width(about["losses"])
         if "training_losses" in about:
-            about["width_around"] = spread([width(value["training_losses"], around=1.0) for value in found])
+            about["width_around"] = spread(
+                [width(value["training_losses"], around=1.0) for value in found], [value["seed"] for value in found]
+            )
         return about
 
     def draw(self, summary, figure):

@@ -15,7 +15,8 @@ from tf_adapters._installation import versions
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.paths import finite, parse_json, read_json, to_path
 from tf_adapters.ranges import choices_of
-from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
+from tf_adapters.saving.atomic import holds_files, reason, remove_file, remove_folder, write_text
+from tf_adapters.studies.rows import LOADED
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER
 
 STUDY_FILE = "study.json"
@@ -27,7 +28,7 @@ RUNS_FOLDER = "runs"
 MODELS_FOLDER = "models"
 
 
-def run(study, output, *, resume=False, observer=None):
+def run(study, output, *, resume=False, overwrite=False, observer=None):
     """Measure what is missing of a study, and write its values, summary and figure.
 
     Args:
@@ -35,12 +36,13 @@ def run(study, output, *, resume=False, observer=None):
         output: path of the study's folder: `values.csv` has each value, `summary.json` what they come to, `NAME.png`
             and `NAME.svg` the figure.
         resume: bool, go on with what the folder holds; more seeds, tasks or rates than before are added to it.
+        overwrite: bool, replace the study that the folder holds, once nothing speaks against this one.
         observer: `Observer` or None.
 
     Returns: the summary, a dict.
 
     Raises:
-        InputError: the folder holds another study, or options do not fit what is there.
+        InputError: the folder holds another study, or other files; options do not fit what is there.
         Stopped: a signal came; `resume` goes on.
 
     Example:
@@ -54,14 +56,20 @@ def run(study, output, *, resume=False, observer=None):
             raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")
     output = to_path(output)
     begun = (output / STUDY_FILE).exists()
-    if begun and not resume:
+    if begun and not (resume or overwrite):
         raise InputError("{output} holds a study: go on with it by {resume}, or give another folder.",
                          output=output, resume=NAME)  # fmt: skip
+    if not begun and holds_files(output):
+        raise InputError("{output} holds other files than a study: give another folder.", output=output)
+    LOADED.clear()  # the files may be others by now
+    study.check_inputs()
+    if begun and overwrite:
+        clear(output, study.name)
     lab = Lab(output, study, resume=resume, observer=observer)
     try:
         study.measure(lab)
     except InputError:
-        if not begun and not lab.values:
+        if not (begun and resume) and not lab.values:
             # Refused before there is anything to go on with: the folder is free again.
             clear(output)
             with contextlib.suppress(OSError):

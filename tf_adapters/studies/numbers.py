@@ -121,8 +121,9 @@ def at_edge(rate, rates):
     return len(set(rates)) > 1 and rate in (min(rates), max(rates))
 
 
-def spread(values):
-    """Dict of the values, their mean, standard deviation, standard error and number; None where there are too few."""
+def spread(values, seeds=None):
+    """Dict of the values, their mean, standard deviation, standard error and number, None where there are too few; and
+    of their seeds, where they are given."""
     sd = statistics.stdev(values) if len(values) > 1 else None
     return {
         "values": values,
@@ -130,7 +131,14 @@ def spread(values):
         "sd": sd,
         "sem": None if sd is None else sd / math.sqrt(len(values)),
         "n": len(values),
+        **({} if seeds is None else {"seeds": seeds}),
     }
+
+
+def paired_seeds(first, second):
+    """`paired` of the seeds of both, of two dicts from a seed to a number; None where there are none."""
+    both = sorted(set(first) & set(second))
+    return paired(*([numbers[seed] for seed in both] for numbers in (first, second))) if both else None
 
 
 def paired(first, second):

@@ -72,7 +72,6 @@ class Pretraining(Comparison):
         return arms
 
     def measure(self, lab):
-        self.check_tasks()
         for task in self.tasks:
             for name in ("adapters", "full") if self.checkpoints else ():
                 identity = {**PRETRAINING, "task": task, "arm": name}
@@ -81,6 +80,7 @@ class Pretraining(Comparison):
 
     def _pretrain(self, lab, identity):
         from tf_adapters._keras import keras
+        from tf_adapters.models.state import state_of
         from tf_adapters.models.transformers.loading import load_backbone
         from tf_adapters.text.tokenizer import load_tokenizer
         from tf_adapters.training.pretrain import pretrain
@@ -100,7 +100,8 @@ class Pretraining(Comparison):
             model, data, tokenizer, output=folder, adapter=None if name == "full" else recipe.adapter,
             steps=steps[-1], save_every=math.gcd(*steps),
             learning_rate=self.pretraining_rate if name == "adapters" else self.full_pretraining_rate,
-            fit_head_steps=self.fit_head_steps, batch_size=self.pretraining_batch_size, dropout=self.dropout,
+            fit_head_steps=0 if state_of(model).pretrained_head else self.fit_head_steps,
+            batch_size=self.pretraining_batch_size, dropout=self.dropout,
             resume=folder.exists(), reporter=lab.observer.training(None, math.gcd(*steps)),
             head_reporter=lab.observer.training(None, self.fit_head_steps),
         )  # fmt: skip
@@ -112,8 +113,11 @@ class Pretraining(Comparison):
         experiment, reported, data = super().experiment(lab, arm, identity)
         name, _, step = identity["arm"].partition(", ")
         if step:
-            folder = lab.model_of({**PRETRAINING, "task": identity["task"], "arm": name})
-            experiment = dataclasses.replace(experiment, pretrained=folder / f"step-{step}")
+            pretraining = {**PRETRAINING, "task": identity["task"], "arm": name}
+            folder = lab.model_of(pretraining) / f"step-{step}"
+            if not folder.is_dir():  # values alone were brought here
+                self._pretrain(lab, pretraining)
+            experiment = dataclasses.replace(experiment, pretrained=folder)
         return experiment, reported, data
 
     def summarise(self, values):

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.paths import to_path
 from tf_adapters.tasks.analysis import language_of
 from tf_adapters.tasks.own_files import metric_of, task_from_files
@@ -11,15 +11,16 @@ from tf_adapters.tasks.rows import sample_rows
 # Of a task without a labelled test split, at most a fifth of the training rows chooses the epoch.
 VALIDATION_SHARE = 5
 
-_TASKS = {}
+# The latest task, by its name and folder.
+LOADED = {}
 
 
 def load(name, data_dir, metric=None):
     """A task by its name, or of the files in a folder, perhaps with another metric; the latest stays in memory."""
-    if (name, data_dir) not in _TASKS:
-        _TASKS.clear()
-        _TASKS[name, data_dir] = _read(name, data_dir)
-    task = _TASKS[name, data_dir]
+    if (name, data_dir) not in LOADED:
+        LOADED.clear()
+        LOADED[name, data_dir] = _read(name, data_dir)
+    task = LOADED[name, data_dir]
     return task if metric is None else dataclasses.replace(task, metric=metric_of(task.kind, metric, task.labels))
 
 
@@ -110,6 +111,8 @@ def joined(rows):
     first = rows[0]
     if len(rows) == 1:
         return first
+    if hasattr(first, "questions"):
+        raise InputError("{others}: questions of several tasks cannot be joined: give one of a language.", others=NAME)
     if hasattr(first, "words"):
         parts = {name: tf.concat([getattr(part, name) for part in rows], 0) for name in ("words", "labels")}
         return dataclasses.replace(first, **parts)

@@ -67,11 +67,14 @@ class Similarity(OfTrained):
                 for value in of_seeds:
                     on = {f"{task} on {name}": blocks for name, blocks in value.get("others", {}).items()}
                     for title, blocks in {task: value["similarity"], **on}.items():
-                        found.setdefault(title, {}).setdefault(arm, []).append(blocks)
+                        found.setdefault(title, {}).setdefault(arm, {})[value["seed"]] = blocks
         return {
             "tasks": {
                 title: {
-                    arm: {"title": self.arms()[arm].title, "blocks": [spread(list(block)) for block in zip(*seeds)]}
+                    arm: {
+                        "title": self.arms()[arm].title,
+                        "blocks": [spread(list(block), [*seeds]) for block in zip(*seeds.values())],
+                    }
                     for arm, seeds in arms.items()
                 }
                 for title, arms in found.items()

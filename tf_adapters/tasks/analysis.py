@@ -143,7 +143,7 @@ def group_means(scores, *, source="en"):
     groups = {
         "all": list(scores),
         "target": [language for language in scores if language != source],
-        "distant": [language for language in scores if language not in INDO_EUROPEAN],
+        "distant": [language for language in scores if language in OTHER_FAMILIES],
     }
     return {
         name: sum(scores[language] for language in languages) / len(languages)

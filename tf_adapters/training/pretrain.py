@@ -41,6 +41,30 @@ class PretrainResult:
     run: FitResult
 
 
+def check_pretraining(model, tokenizer, adapter, fit_head_steps):
+    """How many steps fit a new head; raises InputError as `pretrain`, whose arguments these are, before it begins."""
+    state = state_of(model)
+    if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
+        raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')
+    config = state.door.config_of(model)
+    if tokenizer.mask_id is not None and tokenizer.mask_id >= config.vocab_size:
+        raise InputError(
+            f"model: its vocabulary of {config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give "
+            "the files that belong together."
+        )
+    if fit_head_steps is None:
+        fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
+    if not fit_head_steps and not state.pretrained_head:
+        raise InputError(
+            "{fit_head_steps}: this checkpoint has no head of masked words, so one must be fitted; 500 steps are "
+            "usual.",
+            fit_head_steps=0,
+        )
+    if adapter is not None:
+        adapter.sites(config.num_hidden_layers)
+    return fit_head_steps
+
+
 @in_range
 def pretrain(
     model: Model,
@@ -99,25 +123,7 @@ def pretrain(
     """
     refuse_workers(strategy, "pretraining")
     state, output = state_of(model), to_path(output)
-    if state.family.head_of(model) != MaskedLanguageModelling.head or state.adapters:
-        raise InputError('model: pretraining takes load_backbone(source, head="masked-lm"), without adapters.')
-    config = state.door.config_of(model)
-    if tokenizer.mask_id is not None and tokenizer.mask_id >= config.vocab_size:
-        raise InputError(
-            f"model: its vocabulary of {config.vocab_size} has no place for the mask, {tokenizer.mask_id}: give "
-            "the files that belong together."
-        )
-    if fit_head_steps is None:
-        fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
-    if not fit_head_steps and not state.pretrained_head:
-        raise InputError(
-            "{fit_head_steps}: this checkpoint has no head of masked words, so one must be fitted; 500 steps are "
-            "usual.",
-            fit_head_steps=0,
-        )
-    if adapter is not None:
-        # Before a head is fitted for an adapter that the encoder has no place for.
-        adapter.sites(config.num_hidden_layers)
+    fit_head_steps = check_pretraining(model, tokenizer, adapter, fit_head_steps)
     kind = MaskedLanguageModelling(rate=rate, whole_words=whole_words, head_steps=fit_head_steps)
     whole = TrainingSettings(
         steps=steps, period=save_every, keep_periods=True, learning_rate=learning_rate, seed=seed, **settings

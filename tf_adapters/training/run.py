@@ -292,8 +292,9 @@ class Run:
 
     def _validate(self, rows):
         """The metric's numbers, and the mean loss as `_LOSS` where the kind has one."""
-        outputs = self.kind.predict(self.scorer, rows)
+        outputs = self.kind.unbounded(self.scorer, rows)
         loss = self.kind.loss(rows, outputs, state_of(self.whole).door.ops)
+        outputs = self.kind.bounded(rows, outputs)
         if self.settings.tune_thresholds:
             # As they will be decided, or the first epochs would seem best in which nothing is predicted.
             self.thresholds = self.kind.thresholds(self.task.metric, rows, outputs)
