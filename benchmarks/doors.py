@@ -39,7 +39,7 @@ def run(options):
             log(f"{arm}: {options.seeds} seeds ...")
             words = ["train", *ARMS[arm], "--seeds", str(options.seeds), "--output", str(folder)]
             words += [*options.options.split(), *(["--resume"] if folder.exists() else [])]
-            subprocess.run([sys.executable, "-m", "tf_adapters.cli", *words], check=True)
+            subprocess.run([sys.executable, "-m", "tf_adapters", *words], check=True)
         settings = json.loads((folder / "tf_adapters.json").read_text(encoding="utf-8"))
         scores = [one["test"] for one in settings["seeds"]["runs"]]
         arms[arm] = {"metric": settings["seeds"]["metric"], "scores": scores, **spread(scores)}

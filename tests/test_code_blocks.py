@@ -173,7 +173,7 @@ def run_shell(example):
     if "tf-adapters train" in lines:
         shutil.rmtree("adapters/rotten-tomatoes")
     python = shlex.quote(sys.executable)
-    script = "\n".join(["set -e", f'tf-adapters() {{ {python} -m tf_adapters.cli "$@"; }}', *lines])
+    script = "\n".join(["set -e", f'tf-adapters() {{ {python} -m tf_adapters "$@"; }}', *lines])
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 

@@ -137,6 +137,8 @@ def test_parts_of_words_and_questions(tmp_path):
     questions.write_text("question,context\nwho?,Ada\nwhen?,now\n")
     (chunk,) = shard_chunks(lambda: unlabelled_chunks(str(questions), kind="question-answering"), 2, 2)
     assert list(chunk.rows().questions) == ["when?"]
+    # Rows, which load TensorFlow, are made when they are asked for.
+    assert len(next(shard_chunks(lambda: [range(3)], 1, 2))) == 1
 
 
 def test_no_such_part():

@@ -157,10 +157,13 @@ def _of_bank(bank, format, quantize):
 
 
 def _onnx(function, specs, about, quantize, kept):
-    import onnx
-    import tf2onnx
+    try:
+        import onnx
+        import tf2onnx
 
-    from tf_adapters.serving.onnx_graph import in_integers, tidied
+        from tf_adapters.serving.onnx_graph import in_integers, tidied
+    except ImportError as error:
+        raise InputError(f'ONNX files need tf2onnx ({error}): run `pip install "tf_adapters[onnx]"`.') from None
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     model, _ = tf2onnx.convert.from_function(
@@ -301,8 +304,10 @@ def runner_of(path, format):
     """A function of ids that answers by the export at a path (of `"onnx"` also its bytes), one of `FORMATS`, for
     `check_export`."""
     if format == "onnx":
-        import onnxruntime
-
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError(f"ONNX files are checked by ONNX Runtime ({error}): `pip install onnxruntime`.") from None
         held = onnxruntime.InferenceSession(path if isinstance(path, bytes) else str(path))
         names, outputs = ([value.name for value in values] for values in (held.get_inputs(), held.get_outputs()))
 

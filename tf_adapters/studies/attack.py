@@ -486,4 +486,5 @@ def entities_of(tags):
     """The entities of a sentence's tags: list of `(type, first word, last word)`."""
     from seqeval.metrics.sequence_labeling import get_entities
 
-    return get_entities(tags)
+    # seqeval takes any tag for an entity's, `NOUN` too.
+    return get_entities([tag if tag.startswith(("B-", "I-")) else "O" for tag in tags])

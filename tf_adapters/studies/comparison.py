@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from typing import Callable, ClassVar, Optional, Tuple
 
 from tf_adapters.errors import InputError
@@ -169,7 +170,8 @@ class Comparison:
         for name, about in choices_of(type(self)).items():
             value, allowed = getattr(self, name), about.range or RANGES.get(name)
             if about.of is not None:
-                value = (value,) if isinstance(value, (str, int, float)) else tuple(value or ())
+                value = (value,) if isinstance(value, (str, int, float, os.PathLike)) else tuple(value or ())
+                value = tuple(map(str, value)) if about.of is str else value
                 object.__setattr__(self, name, value)
                 if len(set(value)) != len(value):
                     raise InputError(f"{{{name}}} has a value twice: give each once.", **{name: list(value)})

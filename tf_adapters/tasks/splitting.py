@@ -7,7 +7,6 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import in_range
-from tf_adapters.tasks.files import Carried
 
 # Of all rows, for each of validation and test.
 SHARE = 0.1
@@ -161,9 +160,23 @@ def shard_chunks(read, index, count):
             low, high = max(first - start, 0), min(end - start, len(chunk))
             start += len(chunk)
             if low < high:
-                records = getattr(chunk, "records", None)
-                yield Carried(chunk.rows().take(np.arange(low, high)), records and records[low:high])
+                yield _Part(chunk, low, high)
             if start >= end:
                 return
 
     return chunks()
+
+
+class _Part:
+    """The rows from `low` to `high` of a chunk, which are made when they are asked for: that loads TensorFlow."""
+
+    def __init__(self, chunk, low, high):
+        self.chunk, self.low, self.high = chunk, low, high
+        records = getattr(chunk, "records", None)
+        self.records = records and records[low:high]
+
+    def __len__(self):
+        return self.high - self.low
+
+    def rows(self):
+        return self.chunk.rows().take(np.arange(self.low, self.high))

@@ -7,7 +7,6 @@ import os
 import pathlib
 import time
 
-import grpc
 import tensorflow as tf
 
 from tf_adapters._keras import keras
@@ -35,6 +34,7 @@ try:
     import keras_tuner
 except ImportError as error:
     raise ImportError("A search needs the package keras-tuner: run `pip install keras-tuner`.") from error
+import grpc  # which keras-tuner brings
 
 OBJECTIVES = ("mean", "best")
 DIVERGED_FILE = "diverged.json"
