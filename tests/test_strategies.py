@@ -214,6 +214,7 @@ def test_a_model_of_another_scope_and_settings_for_one_device_are_refused(checkp
         is_refused(message, fit, model, task, wordpiece, **{**common, **changes})
 
     assert_refused("load it and add its adapters inside `with strategy.scope", model())
+    assert_refused("random_drop=2: 1 blocks have adapters", model(random_drop=2), strategy=None)
     with strategy.scope():
         made, dropping = model(), model(random_drop=1)
     assert_refused("the model was made under", made, strategy=None)

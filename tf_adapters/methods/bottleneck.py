@@ -144,7 +144,7 @@ class AdapterConfig(MethodConfig):
             `layer.3.ffn`, `layer.3` when a block shares one, `layers.3-5` when blocks do.
 
         Raises:
-            InputError: `blocks` names a block that the encoder lacks, or more share one or are dropped than there are.
+            InputError: `blocks` names a block that the encoder lacks, or more are to share one than there are.
         """
         blocks = self._adapted_blocks(depth)
         if is_int(self.sharing) and self.sharing > len(blocks):
@@ -153,8 +153,6 @@ class AdapterConfig(MethodConfig):
                 "less.",
                 sharing=self.sharing,
             )
-        if self.random_drop > len(blocks):
-            raise InputError(f"{{random_drop}}: {len(blocks)} blocks have adapters.", random_drop=self.random_drop)
         places = ("attention", "ffn") if self.placement == "both" else (self.placement,)
         keys = {}
         for position, block in enumerate(blocks):

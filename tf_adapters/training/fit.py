@@ -97,7 +97,12 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
             f"{{batch_size}} is above the {len(examples)} training examples, and with XLA only full batches train.",
             batch_size=settings.batch_size,
         )
-    random_drop = state.active and getattr(state.adapters[state.active].config, "random_drop", 0)
+    random_drop = 0
+    if state.active:
+        config, depth = state.adapters[state.active].config, len(state.family.blocks(model))
+        random_drop, adapted = config.random_drop, len({block for block, _ in config.sites(depth)})
+        if random_drop > adapted:
+            raise InputError(f"{{random_drop}}: {adapted} blocks have adapters.", random_drop=random_drop)
     workers = Alone() if strategy is None else Workers(strategy, settings, random_drop)
     of_epoch = steps_per_epoch(len(examples), batch_size=settings.batch_size, drop_remainder=settings.jit_compile)
     period = settings.period or of_epoch

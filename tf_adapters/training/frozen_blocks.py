@@ -39,7 +39,10 @@ def frozen_depth(model):
 
     hint = "has an adapter; blocks=range(3, 6) (--blocks 3-5) leaves out three"
     reasons = [hint if number in adapted else problem(block) for number, block in enumerate(blocks)]
-    for where, reason in (("the embedding layer", problem(main.embeddings)), ("block 0", reasons[0])):
+    for where, reason in (
+        ("the embedding layer", problem(main.embeddings)),
+        *(("block 0", reason) for reason in reasons[:1]),
+    ):
         if reason is not None:
             raise InputError(
                 f"{{cache_frozen}} needs blocks at the bottom that never change, but {where} {reason}.",
