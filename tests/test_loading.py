@@ -352,6 +352,7 @@ def test_wrong_arguments_are_named(checkpoint):
         ({"head": "sentiment"}, "head='sentiment' is unknown"),
         ({"num_labels": 0}, "num_labels=0"),
         ({"labels": {"a", "b"}}, "labels=.* must be a list of different names"),
+        ({"labels": ["a", "a"]}, "labels=.* must be a list of different names"),
         ({"head": "question-answering", "num_labels": 3}, "num_labels=3: a head for questions has 2"),
         ({"head": "token-classification", "head_layers": 2}, "head_layers=2"),
     ):
