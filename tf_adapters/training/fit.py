@@ -102,7 +102,9 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
         config, depth = state.adapters[state.active].config, len(state.family.blocks(model))
         random_drop, adapted = config.random_drop, len({block for block, _ in config.sites(depth)})
         if random_drop > adapted:
-            raise InputError(f"{{random_drop}}: {adapted} blocks have adapters.", random_drop=random_drop)
+            raise InputError(
+                f"{{random_drop}}: {adapted} blocks have adapters; give {adapted} or less.", random_drop=random_drop
+            )
     workers = Alone() if strategy is None else Workers(strategy, settings, random_drop)
     of_epoch = steps_per_epoch(len(examples), batch_size=settings.batch_size, drop_remainder=settings.jit_compile)
     period = settings.period or of_epoch
