@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
-keras_hub = pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
+keras = pytest.importorskip("keras", minversion="3.10", reason="needs KerasHub")
+keras_hub = pytest.importorskip("keras_hub", reason="needs KerasHub")
 
 import tf_adapters
 from tests.conftest import VOCABULARY, randomize

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tf_keras", reason="needs the first door")
-pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
+pytest.importorskip("keras_hub", reason="needs KerasHub")
 
 from tests.cases import nightly_but  # noqa: E402
 from tests.golden.cases import CASES, DOORS, FOLDER, encoder, logits  # noqa: E402

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-keras = pytest.importorskip("keras", minversion="3.10", reason="needs the extra `keras-hub`")
-pytest.importorskip("keras_hub", reason="needs the extra `keras-hub`")
+keras = pytest.importorskip("keras", minversion="3.10", reason="needs KerasHub")
+pytest.importorskip("keras_hub", reason="needs KerasHub")
 tf_keras = pytest.importorskip("tf_keras", reason="compares with the first door")
 
 import tf_adapters  # noqa: E402

