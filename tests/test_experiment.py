@@ -47,6 +47,9 @@ def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment
     with pytest.raises(InputError, match="holds seeds of a run with another learning_rate .0.003, now 0.1."):
         other = dataclasses.replace(experiment, settings=dataclasses.replace(SETTINGS, learning_rate=0.1))
         other.run_seeds(tmp_path / "a", 2, resume=True)
+    with pytest.raises(InputError, match="holds seeds of a run with another data"):
+        task = dataclasses.replace(experiment.task, train=experiment.task.train.take(range(20)))
+        dataclasses.replace(experiment, task=task).run_seeds(tmp_path / "a", 2, resume=True)
     observer = StopAtSeed(None)
     runs = experiment.run_seeds(tmp_path / "a", 2, resume=True, observer=observer)
     assert observer.begun == [2] and observer.done == [(1, True), (2, False)]

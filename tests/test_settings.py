@@ -102,6 +102,7 @@ def test_a_recipe_decides_what_is_not_given():
     found = settings.epochs, settings.learning_rate, settings.warmup_fraction, settings.recipe
     assert found == (60, 5e-4, 0.06, "hu-2022")
     assert TrainingSettings.of_recipe(recipe, "full", epochs=2).learning_rate == 5e-5
+    assert TrainingSettings.of_recipe(recipe, steps=10, period=5).epochs is None
 
 
 # Label smoothing

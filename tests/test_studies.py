@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests.conftest import write_checkpoint, write_csv
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
+from tf_adapters._keras import keras
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import set_trainable
 from tf_adapters.ranges import RANGES, choices_of
@@ -32,6 +33,7 @@ from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired
 from tf_adapters.studies.rows import by_language, held_out, load
 from tf_adapters.studies.similarity import similarity
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files
+from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text import ByteLevelBpe
 from tf_adapters.text.byte_bpe import _byte_alphabet
@@ -137,6 +139,9 @@ def test_a_study_goes_on_where_it_was_killed_and_takes_more_seeds(task, model, t
     assert arm["n"] == 2 and arm["values"][0] == whole["tasks"][task]["arms"]["0.01"]["values"][0]
     with pytest.raises(InputError, match="epochs=3: .* was begun with 1, and its values would not belong together"):
         run(small(Init, task, model, epochs=3), tmp_path / "whole", resume=True)
+    monkeypatch.setattr(Task, "digests", lambda self: {"train": "others"})
+    with pytest.raises(InputError, match="has other rows than those of the values in .*: give another output"):
+        run(small(Init, task, model, sigmas=(0.01,), seeds=3, learning_rates=(1e-3,)), tmp_path / "whole", resume=True)
     with pytest.raises(InputError, match="holds the study 'init', not 'sharing'"):
         run(small(Sharing, task, model), tmp_path / "whole", resume=True)
     with pytest.raises(InputError, match="holds a study: go on with it by resume"):
@@ -393,7 +398,7 @@ def test_a_landscape_is_as_wide_as_its_loss_is_at_most_twice_the_least():
     assert width(losses) == pytest.approx(1.0, abs=0.01) and width(losses, around=1.0) == pytest.approx(0.5, abs=0.01)
 
 
-def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
+def test_languages_are_tried_by_size_and_by_share_of_the_rows(task, tmp_path):
     study = get_study("cross-lingual")(tasks=(task,), sizes=(64, 128), shares=(0.5, 1), validation_rows=16)
     arms = study.arms()
     kinds = ("adapters of 64", "adapters of 128", "full")
@@ -404,6 +409,10 @@ def test_languages_are_tried_by_size_and_by_share_of_the_rows(task):
     assert rows == [len(study.rows_of({"task": task, "arm": "full", "seed": 0})[0].train), round(available / 2)]
     few = dataclasses.replace(study, rows=10).rows_of({"task": task, "arm": list(arms)[0], "seed": 0})[0]
     assert len(few.train) == 5
+    assert len(dataclasses.replace(study, shares=(0.12344, 0.12341)).arms()) == 6
+    Lab(tmp_path, study)
+    with pytest.raises(InputError, match="others=.* was begun with"):
+        Lab(tmp_path, dataclasses.replace(study, others=("ud/fr_sequoia",)), resume=True)
 
 
 def test_curves_are_of_other_languages_rows_where_there_are_some(task, monkeypatch):
@@ -445,6 +454,19 @@ def test_pretraining_has_a_curve_and_a_box_for_each_checkpoint(tmp_path):
     write_figure(study, summary, tmp_path)
     drawn = (tmp_path / "pretraining.svg").read_text()
     assert all(title in drawn for title in ("a: adapters", "a: full fine-tuning", "a: spread over epochs", "20 steps"))
+
+
+def test_pretraining_computes_as_the_study_does(task, model, tmp_path, monkeypatch):
+    def pretrain(model, *arguments, fast, **options):
+        raise InputError(f"{keras.mixed_precision.global_policy().name}, fast={fast}")
+
+    monkeypatch.setattr("tf_adapters.training.pretrain.pretrain", pretrain)
+    study = small(get_study("pretraining"), task, model, precision="mixed_bfloat16", fast=True)
+    try:
+        with pytest.raises(InputError, match="mixed_bfloat16, fast=True"):
+            run(study, tmp_path / "study")
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
 
 
 PAPERS = {

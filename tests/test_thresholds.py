@@ -23,7 +23,7 @@ def test_thresholds_by_hand():
     has = np.array([[1, 0, 1, 1], [1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 1, 1]])
     logits = np.array([[-1.0, 3.0, 2.0, -1.0], [-2.0, 1.0, 1.0, 1.0], [-3.0, -1.0, -1.0, 1.0], [-4.0, -2.0, -2.0, 1.0]])
     # The first is cut between -2 and -3. The second has no rows, the fourth no others. Of the third, F1 is 2/3 with its
-    # first row, and with all four, which no cut gives; between -1 and -2 it is 2/5 less.
+    # first row, and with all four, by a cut that is further from 0; between -1 and -2 it is 2/5 less.
     assert best_thresholds(has, logits).tolist() == [-2.5, 0.0, 1.5, 0.0]
     assert best_thresholds(has[:1], logits[:1]).tolist() == [0.0] * 4
 
@@ -40,7 +40,7 @@ def test_no_other_threshold_has_a_higher_f1():
             continue
         values = logits[:, label]
         reached = f1_of(has[:, label], values > found[label])
-        others = [f1_of(has[:, label], values > value) for value in [0.0, *values[values > values.min()]]]
+        others = [f1_of(has[:, label], values > value) for value in [0.0, values.min() - 1, *values]]
         assert reached >= max(others) - 1e-12
         usual = f1_of(has[:, label], values > 0)
         assert (found[label] == 0) == (reached == usual)

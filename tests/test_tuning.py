@@ -27,7 +27,7 @@ from tf_adapters.tuning.spaces import SPACES, Range
 keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`")
 
 from tf_adapters.cli.main import main  # noqa: E402
-from tf_adapters.saving.settings import directory_size  # noqa: E402
+from tf_adapters.saving.settings import directory_size, sha256_of  # noqa: E402
 from tf_adapters.training import experiment as loading  # noqa: E402
 from tf_adapters.tuning import AdapterHyperModel, AdapterTuner  # noqa: E402
 
@@ -369,6 +369,15 @@ def test_what_contradicts_a_search_is_named(new, folder, task, tmp_path):
     hypermodel = new({"epochs": (1, 2), "bottleneck_size": (2, 3)})
     with pytest.raises(InputError, match="the epochs are what Hyperband chooses"):
         AdapterTuner(hypermodel, ORACLES["hyperband"](hypermodel.objective), directory=tmp_path)
+    assert hypermodel.common()["encoder"] == [sha256_of(folder / "encoder" / "model.safetensors")]
+    for sizes, message in (((2, 3), None), ((2, 4), None), ((2, 5), "holds a search with another space")):
+        hypermodel = new({"bottleneck_size": sizes})
+        with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
+            AdapterTuner(hypermodel, ORACLES["random"](hypermodel.objective), directory=tmp_path)
+        trial = tmp_path / "search" / "trial_1" / "trial.json"
+        if sizes == (2, 4):
+            trial.parent.mkdir()
+            trial.write_text("{}")
 
 
 def test_bad_options_are_one_sentence(refused, folder, tmp_path):

@@ -94,7 +94,10 @@ def train_baseline(name, task, reported, **settings):
             f"{{baselines}} are for {' and '.join(KINDS)}, and {task.name} is of the kind {task.kind}: leave them out.",
             baselines=name,
         )
+    from tf_adapters._keras import keras
+
     started = time.monotonic()
+    keras.mixed_precision.set_global_policy("float32")  # not the one of the run before
     found = BASELINES[name](task, reported, **settings)
     usual = {"best_epoch": 1, "training_loss": [], "last_scores": found["scores"]}
     return {**usual, **found, "seconds": round(time.monotonic() - started, 1)}

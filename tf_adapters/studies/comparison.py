@@ -5,7 +5,7 @@ import json
 import os
 from typing import Callable, ClassVar, Optional, Tuple
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.ranges import RANGES, Choice, Whole, choices_of
 from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
 from tf_adapters.studies.baselines import BASELINES, train_baseline
@@ -292,18 +292,25 @@ class Comparison:
             lab.value(identity, lambda identity=identity: self.train(lab, task, arm, identity))
 
     def train(self, lab, task, arm, identity, *, keep=False):
-        """One run; a dict for `Lab.value`."""
+        """One run; a dict for `Lab.value`. InputError if the task's rows are no longer those of the values that there
+        are."""
+        now = load(task, self.data_dir).digests()
+        if any(value.get("task") == task and value.get("data", now) != now for value in lab.values):
+            raise InputError(
+                f"{{tasks}}: {task} has other rows than those of the values in {lab.folder}: give another {{output}}.",
+                tasks=task, output=NAME,
+            )  # fmt: skip
         if arm.trainable in BASELINES:
             data, reported = self.rows_of(identity)
             done = train_baseline(
                 arm.trainable, data, reported, seed=identity["seed"], learning_rate=identity["learning_rate"],
                 batch_size=self.batch_size or 32, source=self.model, max_length=self.max_length or 128,
             )  # fmt: skip
-            return {**done, **about_rows(data, reported)}
+            return {**done, **about_rows(data, reported), "data": now}
         experiment, reported, data = self.experiment(lab, arm, identity)
         scored = {"reported": reported, **self.further_rows(task, data, reported)}
         done = lab.train(identity, experiment, seed=identity["seed"], scored=scored, keep=keep)
-        return {**done, **about_rows(data, reported)}
+        return {**done, **about_rows(data, reported), "data": now}
 
     def further_rows(self, task, data, reported):
         """Labelled rows that are scored beside the reported ones, a dict by name; of a task's name and `Task`."""

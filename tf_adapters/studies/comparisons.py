@@ -47,7 +47,7 @@ class Init(Comparison):
     )  # fmt: skip
 
     def arms(self):
-        return {f"{sigma:g}": Arm(f"sigma {sigma:g}", adapter={"init_stddev": sigma}) for sigma in self.sigmas}
+        return {f"{sigma:.15g}": Arm(f"sigma {sigma:g}", adapter={"init_stddev": sigma}) for sigma in self.sigmas}
 
     def draw(self, summary, figure):
         panel = figure.subplots()

@@ -26,7 +26,7 @@ class CrossLingual(Comparison):
 
     tasks: Tuple[str, ...] = option(("ud/en_ewt",), "The task that trains, one language.", of=str)
     others: Tuple[str, ...] = option(
-        ("ud/fr_sequoia", "ud/tr_imst"), "Tasks of other languages with the same labels.", of=str, extends=True
+        ("ud/fr_sequoia", "ud/tr_imst"), "Tasks of other languages with the same labels.", of=str
     )
     sizes: Tuple[int, ...] = several((256,), "Sizes of the adapters.", Whole(most=2**16), smoke=(8,))
     shares: Tuple[float, ...] = several(
@@ -50,7 +50,7 @@ class CrossLingual(Comparison):
         return {
             f"{title.removesuffix(' fine-tuning')}{ending}": Arm(f"{title}{ending}", **about)
             for share in self.shares
-            for ending in ["" if share == 1 else f", {share:.4g} of the rows"]
+            for ending in ["" if share == 1 else f", {share:.15g} of the rows"]
             for title, about in kinds.items()
         }
 

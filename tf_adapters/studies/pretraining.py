@@ -86,6 +86,7 @@ class Pretraining(Comparison):
         from tf_adapters.training.pretrain import pretrain
 
         keras.backend.clear_session()
+        keras.mixed_precision.set_global_policy(self.precision)
         keras.utils.set_random_seed(0)
         folder, steps = lab.model_of(identity), sorted(self.checkpoints)
         task, name = identity["task"], identity["arm"]
@@ -102,7 +103,8 @@ class Pretraining(Comparison):
             learning_rate=self.pretraining_rate if name == "adapters" else self.full_pretraining_rate,
             fit_head_steps=0 if state_of(model).pretrained_head else self.fit_head_steps,
             batch_size=self.pretraining_batch_size, dropout=self.dropout,
-            resume=folder.exists(), reporter=lab.observer.training(None, math.gcd(*steps)),
+            fast=self.fast and name != "full", resume=folder.exists(),
+            reporter=lab.observer.training(None, math.gcd(*steps)),
             head_reporter=lab.observer.training(None, self.fit_head_steps),
         )  # fmt: skip
         if result.run.interrupted:

@@ -27,7 +27,7 @@ class Similarity(OfTrained):
     paper = "he-2021"
 
     others: Tuple[str, ...] = option(
-        (), "Tasks of other languages, whose rows the models are looked at with too.", of=str, extends=True
+        (), "Tasks of other languages, whose rows the models are looked at with too.", of=str
     )
     tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
 

@@ -56,8 +56,8 @@ def class_report(true, predicted, labels):
 def best_thresholds(true, logits):
     """What each label's logit must exceed for the highest F1 of that label.
 
-    A threshold lies in the middle between two logits. Of several that are as good it is the one nearest to 0; and it is
-    0 for a label that all rows have, or none.
+    A threshold lies in the middle between two logits, or below all of them. Of several that are as good it is the one
+    nearest to 0; and it is 0 for a label that all rows have, or none.
 
     Args:
         true: array of 0 and 1, `(rows, labels)`.
@@ -72,11 +72,12 @@ def best_thresholds(true, logits):
         order = np.argsort(-values, kind="stable")
         values, right = values[order], np.cumsum(has[order])
         # A cut behind the last of equal logits, and before any that is lower.
-        cuts = np.flatnonzero(values[:-1] > values[1:])
-        if not len(cuts) or right[-1] in (0, len(has)):
+        lower = np.append(values[1:], values[-1:] - 1)
+        cuts = np.flatnonzero(values > lower)
+        if not len(has) or right[-1] in (0, len(has)):
             thresholds.append(0.0)
             continue
-        middle = (values[cuts] + values[cuts + 1]) / 2
+        middle = (values + lower)[cuts] / 2
         f1, usual = right[cuts] / (cuts + 1 + right[-1]), np.count_nonzero(values > 0)
         best = np.flatnonzero(f1 == f1.max())
         nearest = best[np.abs(middle[best]).argmin()]

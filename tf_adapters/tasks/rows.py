@@ -151,6 +151,11 @@ class Task:
             if not rows.label_names:
                 object.__setattr__(self, split, dataclasses.replace(rows, label_names=tuple(self.labels)))
 
+    def digests(self) -> Dict[str, str]:
+        """SHA-256 of the rows of each split that there is."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {split: rows.digest() for split, rows in splits.items() if rows is not None}
+
 
 @dataclasses.dataclass(frozen=True)
 class Splits:

@@ -261,6 +261,7 @@ class Experiment:
             settings={
                 **self.identity(), "task": task.name, "seeds": seeds, "metric": task.metric,
                 "label_names": list(task.labels),
+                "data": task.digests(),
             },
         )  # fmt: skip
         of_best = None, None

@@ -245,8 +245,10 @@ class TrainingSettings:
     @classmethod
     def of_recipe(cls, recipe, trainable=None, **given):
         """What a recipe trains with, but for what is given; `trainable` as in `set_trainable`, None for the
-        recipe's."""
-        return cls(**{**usual_settings(recipe, trainable or recipe.trainable), "recipe": recipe.name, **given})
+        recipe's. Steps come in place of its epochs."""
+        usual = usual_settings(recipe, trainable or recipe.trainable)
+        usual |= {} if given.get("steps") is None else {"epochs": None}
+        return cls(**{**usual, "recipe": recipe.name, **given})
 
     @classmethod
     def from_dict(cls, values):

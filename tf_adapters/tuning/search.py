@@ -22,7 +22,7 @@ from tf_adapters.ranges import check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.saving.directory import load_trained
-from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
+from tf_adapters.saving.settings import SETTINGS_FILE, read_settings, sha256_of
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE, STATE_FILE, SeedRuns, remove_leftovers
 from tf_adapters.training.experiment import Experiment
@@ -119,6 +119,10 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             first.name, first.train.digest(), first.validation.digest(), first.metric, list(first.labels),
             getattr(first.train, "value_range", None),
         ]  # fmt: skip
+        encoder = find_files(self.source, config_only=True)
+        self._encoder = [
+            sha256_of(path) for path in sorted(encoder.iterdir()) if path.suffix in (".safetensors", ".h5")
+        ]
         self._model, self._tokenizer = None, None
 
     @property
@@ -260,10 +264,14 @@ class AdapterHyperModel(keras_tuner.HyperModel):
 
     def identity(self, hp):
         """Everything that decides what a trial comes to, a dict for JSON."""
+        return {**self.common(), "values": self.values(hp)}
+
+    def common(self):
+        """The same of all trials."""
         return {
             "source": self.source,
+            "encoder": self._encoder,
             "recipe": self.recipe.name,
-            "values": self.values(hp),
             "max_length": self.tokens,
             "seeds": list(self.seeds),
             "fast": self.fast,
@@ -334,8 +342,9 @@ class AdapterTuner(keras_tuner.Tuner):
         directory = to_path(directory)
         project = directory / project_name
         with _said(project):
-            if not self.is_worker:
+            if not (self.is_worker or kwargs.get("overwrite")):
                 _forget_state(project, oracle)
+                _check_same(project, {**hypermodel.common(), "space": str(hypermodel.space)})
             super().__init__(
                 oracle=oracle, hypermodel=hypermodel, directory=str(directory), project_name=project_name, **kwargs
             )
@@ -447,6 +456,17 @@ def _last_line(message):
     """What an exception says, of its traceback."""
     lines = (message or "The objective is no number.").strip().splitlines()
     return lines[-1].partition(": ")[2] if len(lines) > 1 else lines[0]
+
+
+def _check_same(project, now):
+    """Keep what all trials have in common; InputError if those that are kept have something else."""
+    path, kept = project / "search.json", any(project.glob("trial_*/trial.json"))
+    now = json.loads(json.dumps(now))
+    before = read_json(path, "remove the folder") if kept and path.exists() else now
+    for name in now:
+        if before.get(name) != now[name]:
+            raise InputError(f"{project} holds a search with another {name}: give another folder, or remove this one.")
+    write_text(path, json.dumps(now))
 
 
 def _forget_state(project, oracle):
