@@ -362,10 +362,13 @@ def test_what_cannot_be_said_there_is_not_exported(config, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(tmp_path):
+def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(tmp_path, monkeypatch):
     def refused(model, message):
         is_refused(message, export_adapter, model, tmp_path)
         return model
+
+    def failing(path, *arguments, **options):
+        raise InputError("no space")
 
     model = refused(tiny_model(), "no adapter to export")
     add_adapters(model, AdapterConfig(5), seed=0)
@@ -373,9 +376,18 @@ def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(
     refused(model, "LayerNorms were trained")
     words = add_adapters(tiny_model("masked-lm"), AdapterConfig(5))
     refused(words, r"head of a TFBertForMaskedLM cannot be exported: pass head=False")
+    for file in ("adapter_config.json", "head_config.json"):
+        (tmp_path / file).write_text("an earlier one")
+    with monkeypatch.context() as patched:
+        patched.setattr("tf_adapters.adapterhub.bridge.write_safetensors", failing)
+        is_refused("no space", export_adapter, words, tmp_path, head=False)
+    assert not (tmp_path / "adapter_config.json").exists(), "an earlier description stands beside other weights"
     (tmp_path / "head_config.json").write_text("an earlier one")
     export_adapter(words, tmp_path, head=False)
     assert not (tmp_path / "head_config.json").exists()
+    (tmp_path / "tf_adapters.json").write_text("{}")
+    is_refused("is a directory of this package, whose weights", export_adapter, words, tmp_path, head=False)
+    (tmp_path / "tf_adapters.json").unlink()
     choices = tiny_model("multiple-choice")
     state_of(choices).train_pooler(choices)
     refused(add_adapters(choices, AdapterConfig(5)), "has a pooler of its own")

@@ -28,6 +28,7 @@ from tf_adapters import (
     save_adapter,
     set_trainable,
 )
+from tf_adapters._keras import keras
 from tf_adapters.layers.bank import RowStore, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.pipeline import load_pipeline
@@ -157,6 +158,7 @@ def test_an_unknown_task_and_a_broken_text_leave_the_other_rows_unharmed(few, di
     # A pair that a task does not read does not matter.
     assert few.answer(["dull"], ["film"], [b"\xff"])["error"].numpy()[0] == b""
     assert b"UTF-8" in few.answer(["dull"], ["similar"], [b"\xff"])["error"].numpy()[0]
+    assert b"unknown task" in few.answer(["dull"], [b"\xff"])["error"].numpy()[0]
     is_refused("a row of the task 'similar', which reads two texts", few.answer, ["dull"], "similar")
     rows = ["dull"] * 2, ["film", "similar"]
     found, expected = (few.answer(*rows, [single, "the cast"])["logits"].numpy() for single in (None, ""))
@@ -173,6 +175,15 @@ def test_adapters_can_be_kept_in_half_the_space(checkpoint, directories, storage
     found, expected = bank.answer(TEXTS, "film")["logits"].numpy(), alone(directories, "film")
     assert 0 < np.abs(found - expected).max() < tolerance
     assert bank._now.graph.pools[0].table.stores[2].variable.dtype == storage
+
+
+def test_a_bank_answers_under_a_policy_of_half_the_bits(checkpoint, directories):
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        found = AdapterBank(str(checkpoint)).add("film", directories / "film").answer(TEXTS, "film")["logits"]
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    np.testing.assert_allclose(found, alone(directories, "film"), atol=0.02)
 
 
 def rewrite(directory, target, *, labels=None, arrays=None, **settings_of):
@@ -199,7 +210,11 @@ REFUSED = [
     (dict(text={"do_lower_case": False}), "do_lower_case=False"),
     (dict(text={"max_length": 999}), "max_length=999 is beyond the 64 positions"),
     (dict(text={"max_length": 4}, task={"text_pairs": True}), "max_length=4, which has no room for two texts"),
-    (dict(task={"kind": "token-classification"}), "is for token-classification: a bank holds tasks on texts"),
+    (dict(task={"kind": "regression"}), "'task.kind' is 'regression', and the head is for classification with 2"),
+    (
+        dict(task={"kind": "token-classification"}, head={"type": "token-classification"}),
+        "is for token-classification: a bank holds tasks on texts",
+    ),
     *((dict(labels=labels), "names the labels .* of a head of 2|'head.labels' is") for labels in ([1, 2], ["a"])),
     *(
         (dict(task={"value_range": value}), "value_range")

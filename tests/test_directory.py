@@ -12,10 +12,19 @@ from safetensors.numpy import load_file
 from tests.cases import nightly_but
 from tests.conftest import encoder_of, is_refused, move_what_trains, tiny_inputs, tiny_model, write_checkpoint
 from tests.runs import Killed, content
-from tf_adapters import AdapterConfig, add_adapters, load_backbone, remove_adapters, set_trainable
+from tf_adapters import (
+    AdapterConfig,
+    add_adapters,
+    load_backbone,
+    load_tokenizer,
+    predict,
+    remove_adapters,
+    set_trainable,
+)
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models import adapter_names
 from tf_adapters.recipes import RECIPES, get_recipe
+from tf_adapters.saving import settings as files
 from tf_adapters.saving.directory import copy_adapter, load_adapter, load_trained, read_adapter, save_adapter
 
 INPUTS = tiny_inputs()
@@ -93,6 +102,7 @@ def test_directory_of_another_encoder_is_refused(kept, tmp_path):
         ({"num_hidden_layers": 2}, "num_hidden_layers=3.*num_hidden_layers=2"),
         ({"hidden_act": "gelu_new"}, "encoder of these weights with .*its answers would be others"),
         ({"layer_norm_eps": 1e-5}, "encoder of these weights with .*its answers would be others"),
+        ({"num_attention_heads": 4}, "with num_attention_heads=2, and this model computes with num_attention_heads=4"),
     ):
         write_checkpoint(tmp_path / "other", **{"num_hidden_layers": 3, **change})
         model = load_backbone(tmp_path / "other")
@@ -110,7 +120,8 @@ def test_activation_has_one_name_however_transformers_calls_it(tmp_path):
 
 def test_directory_of_a_version_that_kept_no_activation_loads(kept, saved):
     settings = settings_of(saved)
-    del settings["backbone"]["activation"], settings["backbone"]["layer_norm_eps"]
+    for name in ("activation", "layer_norm_eps", "num_attention_heads"):
+        del settings["backbone"][name]
     (saved / "tf_adapters.json").write_text(json.dumps(settings))
     assert np.array_equal(load_trained(saved)[0](INPUTS).logits, kept[0](INPUTS).logits)
 
@@ -186,8 +197,17 @@ def test_damaged_directory_is_named(saved, damage, message):
 
 def test_what_cannot_be_saved_is_named_and_nothing_is_lost(kept, tmp_path):
     is_refused("call set_trainable", save_adapter, add_adapters(tiny_model(num_hidden_layers=1)), tmp_path)
-    model = kept[0]
-    is_refused("'task.kind' is None", save_adapter, model, tmp_path / "new", task={"kind": None})
+    model, long = kept[0], load_tokenizer(kept[0]).with_max_length(999)
+    for message, about in (
+        ("'task.kind' is None", {"task": {"kind": None}}),
+        ("'task.kind' is 'multi_label', and the head is for classification", {"task": {"kind": "multi_label"}}),
+        ("'task.kind' is 'regression', and the head is for .* with 2 outputs", {"task": {"kind": "regression"}}),
+        ("task=.* is nothing that JSON can hold", {"task": {"name": "\ud800"}}),
+        ("text='words' must be a tokenizer of this package", {"text": "words"}),
+        ("max_length=999 is beyond the 64 positions", {"text": long}),
+    ):
+        is_refused(message, save_adapter, model, tmp_path / "new", **about)
+    is_refused("max_length=999 is beyond the 64 positions", predict, model, ["a"], tokenizer=long)
     assert not (tmp_path / "new").exists()
     file = tmp_path / "file"
     file.write_text("mine")
@@ -253,6 +273,22 @@ def test_kills_in_a_row_leave_the_old_or_the_new_adapter_whole(numbered, tmp_pat
     assert np.array_equal(found, numbered(expected)(INPUTS).logits)
     save_adapter(numbered(4), tmp_path)
     assert number_of(tmp_path) == 4 and sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+
+
+def test_what_is_read_is_of_one_save(numbered, tmp_path, monkeypatch):
+    for number in (1, 2):
+        save_adapter(numbered(number), tmp_path / str(number))
+    hashed = files.sha256_of
+
+    def sha256_of(path):
+        found = hashed(path)
+        monkeypatch.setattr(files, "sha256_of", hashed)
+        copy_adapter(tmp_path / "2", tmp_path / "1")  # between the check and the reading
+        return found
+
+    monkeypatch.setattr(files, "sha256_of", sha256_of)
+    settings, arrays = read_adapter(tmp_path / "1")
+    assert settings == files.read_settings(tmp_path / "1") and arrays["head.classifier.bias"][0] == 2
 
 
 def test_two_writers_of_a_directory_do_not_mix_what_they_write(numbered, tmp_path):

@@ -167,7 +167,7 @@ def test_no_path_of_this_machine_goes_up(hub, adapter, encoder, tmp_path):
     is_refused("does not say where its encoder came from", tf_adapters.load_trained, "someone/film")
 
 
-def test_the_card_has_what_the_hub_indexes_and_what_a_person_wrote_into_it(hub, adapter, tmp_path):
+def test_the_card_has_what_the_hub_indexes_and_what_a_person_wrote_into_it(hub, adapter, encoder, tmp_path):
     pushed(adapter, license="mit", base_model="someone/small")
     data, body = card_of(hub)
     assert data == {
@@ -182,6 +182,9 @@ def test_the_card_has_what_the_hub_indexes_and_what_a_person_wrote_into_it(hub, 
     data, body = card_of(hub)
     assert body == "# My adapter\nIt is good.\n" and data["tags"][0] == "films"
     assert {"license": "cc-by-4.0", "language": "de", "library_name": "tf-adapters"}.items() <= data.items()
+    (copy / "README.md").write_text(f"# Films on {encoder}\nnot {encoder}-large\n")
+    pushed(copy, base_model="someone/small")
+    assert card_of(hub)[1] == f"# Films on someone/small\nnot {encoder}-large\n"
     (copy / "README.md").write_text("---\nlicense: [\n---\nwords\n")
     is_refused("metadata at the top of README.md cannot be read", pushed, copy)
 

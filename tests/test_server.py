@@ -279,7 +279,8 @@ def test_rows_that_cannot_be_read_leave_the_others_alone(replica, tasks):
     folder, expected = tasks
     hold(replica, film=(folder / "film", 4), pairs=(folder / "similar", 4))
     rows = [("film", "\ud800", None), ("pairs", "a", None), ("film", TEXTS[0], None), ("pairs", "a", "b")]
-    surrogate, alone, film, number = replica._records(rows)
+    surrogate, alone, film, number, two = replica._records([*rows, ("film", "a", "b")])
+    assert "'film' reads one text: give no text_pair" in two["error"]
     assert surrogate == {"error": "the text is not UTF-8"} and "give a text_pair" in alone["error"]
     np.testing.assert_allclose(film["probabilities"], expected["film"][0], atol=1e-6)
     assert abs(number["value"]) < 0.1001 and len(number["logits"]) == 1

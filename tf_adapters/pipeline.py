@@ -19,7 +19,7 @@ from tf_adapters.tasks.labels import check_label_names
 from tf_adapters.tasks.own_files import get_reader, kept_reading, metric_of, rows_from_file
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import with_value_range
-from tf_adapters.text.tokenizer import load_tokenizer, trained_tokenizer
+from tf_adapters.text.tokenizer import check_text, load_tokenizer, trained_tokenizer
 
 if TYPE_CHECKING:
     from tf_adapters.tasks.rows import Rows
@@ -233,7 +233,9 @@ class _Pipeline:
         kind = get_kind(kind or kind_of_model(model))
         kind.check_model(model, f"kind={kind.name!r}")
         labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
-        return cls(Scorer(model, tokenizer or load_tokenizer(model), batch_size=batch_size), kind, labels)
+        tokenizer = tokenizer or load_tokenizer(model)
+        check_text(model, tokenizer)
+        return cls(Scorer(model, tokenizer, batch_size=batch_size), kind, labels)
 
     def rows(self, texts, text_pairs):
         """The kind's rows, without labels."""

@@ -12,6 +12,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.paths import to_path
 from tf_adapters.saving.atomic import remove_file, write_safetensors, write_text
+from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.tasks.labels import check_label_names, is_default
 
 
@@ -154,11 +155,17 @@ def export_adapter(model, directory, *, name=None, head=True):
         "model_name": state.source or "", "model_type": model.config.model_type, "version": _VERSION,
     }  # fmt: skip
     described_head = head_files(model, state, written[0][2]["name"]) if head else None
+    if (directory / SETTINGS_FILE).exists():
+        raise InputError(f"{directory} is a directory of this package, whose weights would be replaced: give another.")
+    # First the descriptions: killed meanwhile, nothing is left that describes other weights.
+    for folder, kind, *_ in written:
+        remove_file(directory / folder / DESCRIPTIONS[kind])
+    remove_file(directory / HEAD_DESCRIPTION)
     for folder, kind, described, arrays in written:
         write_safetensors(directory / folder / FILES[kind][0], arrays, metadata={"format": "pt"})
         _write_json(directory / folder / DESCRIPTIONS[kind], {**about, **described})
     if described_head is None:
-        for file in (HEAD_DESCRIPTION, *FILES["head"]):  # of an earlier export
+        for file in FILES["head"]:  # of an earlier export
             remove_file(directory / file)
     else:
         described, weights = described_head

@@ -27,6 +27,7 @@ def convert(
         Optional[int],
         "Tokens that are kept of a text, which the others' files do not say. Default: 384 for questions, or else 128.",
     ) = None,
+    text_pairs: option(bool, "It was trained on pairs of texts, which the others' files do not say.") = False,
     overwrite: Overwrite = False,
 ):
     """Turn a directory of AdapterHub's into one of this package, or the other way round, without PyTorch; or read one
@@ -73,7 +74,7 @@ def convert(
         written = (
             _to_hub(directory, name, output, model, head)
             if ours
-            else _from_hub(directory, output, source, head, max_length)
+            else _from_hub(directory, output, source, head, max_length, text_pairs)
         )
     console.print(written)
 
@@ -90,7 +91,7 @@ def _to_hub(directory, name, output, model, head):
     return f"Written to {output}, for {kind} models of {units} units in PyTorch's adapters."
 
 
-def _from_hub(directory, output, source, head, max_length):
+def _from_hub(directory, output, source, head, max_length, text_pairs):
     from tf_adapters import load_backbone, load_tokenizer, parameter_counts, save_adapter, set_trainable
     from tf_adapters.adapterhub import import_adapter
     from tf_adapters.adapterhub.bridge import describe_head
@@ -102,7 +103,8 @@ def _from_hub(directory, output, source, head, max_length):
     settings = import_adapter(model, directory, head=described is not None)
     set_trainable(model, "adapters")
     text = load_tokenizer(model, max_length=max_length or get_kind(kind).max_length)
-    save_adapter(model, output, text=text, task={"name": settings.get("name"), "kind": kind})
+    task = {"name": settings.get("name"), "kind": kind, "text_pairs": text_pairs}
+    save_adapter(model, output, text=text, task=task)
     note = (
         "" if described is not None else " It has no head: the one in this directory is random, and is to be trained."
     )

@@ -1,5 +1,6 @@
 """The adapter directory: everything that training changed, and what it needs to be used again."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -48,7 +49,7 @@ def save_adapter(
         text: `WordPiece`, whose settings are kept, or None.
         recipe: str or None, name of the recipe.
         task: dict that JSON can hold, or None: name, kind ("classification", "regression",
-            "multi-label"), metric.
+            "multi-label"), metric, and `text_pairs`, whether it reads two texts.
         metrics: dict of floats, or None: results to keep, by name.
         training: dict that JSON can hold, or None: learning rate, seed and what else the run had.
 
@@ -68,13 +69,18 @@ def save_adapter(
         raise InputError(
             "The model was not trained: call set_trainable(model, ...) first, so that it is known what to save."
         )
+    if text is not None:
+        from tf_adapters.text.tokenizer import check_text
+
+        check_text(model, text)
     for name, value in (("recipe", recipe), ("task", task), ("metrics", metrics), ("training", training)):
         try:
-            json.dumps(value, allow_nan=False)
+            json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{name}={shown(value)} is nothing that JSON can hold ({error}).") from None
     if task is not None:
         files.check_task(task, "")
+        files.check_kind(task, state.family.head_of(model), state.door.config_of(model).num_labels, "")
     check_acts(state, "save_adapter")
     arrays = _collect(model, state)
     with only_writer(directory):
@@ -147,9 +153,8 @@ def load_adapter(
             the model was given, missing, truncated or unknown content. The model is then as it was.
     """
     directory = find_adapter(directory)
-    settings = files.read_settings(directory)
+    settings, arrays = _read(directory)
     state = state_of(model)
-    arrays = read_tensors(files.weights_path(directory, settings))
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     check_backbone(model, state, settings, directory, arrays)
     _check_numbers(model, state, config, arrays, directory)
@@ -198,9 +203,32 @@ def read_adapter(directory):
     Raises:
         InputError: missing, truncated or unknown content.
     """
-    directory = find_adapter(directory)
-    settings = files.read_settings(directory)
-    return settings, read_tensors(files.weights_path(directory, settings))
+    return _read(find_adapter(directory))
+
+
+def _read(directory):
+    """Settings and arrays of one save: another may come while they are read."""
+    while True:
+        # Before the settings, so that no save goes unseen.
+        before, settings = _files(directory), files.read_settings(directory)
+        try:
+            arrays = read_tensors(files.weights_path(directory, settings))
+        except InputError:
+            if _files(directory) == before:
+                raise
+            continue
+        if _files(directory) == before:
+            return settings, arrays
+
+
+def _files(directory):
+    """What tells the files of two saves apart, each of which puts new ones in their place."""
+    found = []
+    for file in (files.SETTINGS_FILE, files.WEIGHTS_FILE, files.NEXT_WEIGHTS_FILE):
+        with contextlib.suppress(OSError):
+            about = (directory / file).stat()
+            found.append((about.st_ino, about.st_mtime_ns))
+    return found
 
 
 def load_trained(
@@ -239,8 +267,7 @@ def load_trained(
                 **{**error.values, "backbone": NAME},
             ) from None
         raise
-    load_adapter(model, directory, fast=fast)
-    return model, settings
+    return model, load_adapter(model, directory, fast=fast)
 
 
 def kind_of_model(model, task=None):

@@ -196,7 +196,8 @@ def _card(directory, settings, public, repository, base_model, license):
     if settings.get("pretrained_adapter"):
         pairs.append((settings["pretrained_adapter"]["directory"], public["pretrained_adapter"]["directory"]))
     for old, new in pairs:
-        text = text.replace(old, new) if old else text
+        # Not inside another word or name.
+        text = re.sub(rf"(?<![\w./-]){re.escape(old)}(?![\w-])", lambda _, new=new: new, text) if old else text
     with explained(repository):
         from huggingface_hub import ModelCard
 

@@ -20,6 +20,7 @@ from tf_adapters.paths import read_json, reading, to_path
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.model_card import model_card
+from tf_adapters.tasks.labels import KINDS
 from tf_adapters.tasks.own_files import check_has_task, get_reader
 
 SETTINGS_FILE = "tf_adapters.json"
@@ -53,7 +54,7 @@ _CONTENT = {
     "weights": {"sha256": str},
 }
 # What directories of earlier versions lack.
-_OF_A_BACKBONE = {"activation": (str, type(None)), "layer_norm_eps": (int, float)}
+_OF_A_BACKBONE = {"activation": (str, type(None)), "layer_norm_eps": (int, float), "num_attention_heads": int}
 # The same of a task, of which all may be left out.
 _TASK = {"name": (str, type(None)), "kind": str, "metric": (str, type(None)), "text_pairs": bool, "reading": dict}
 # And of a result, which may be left out itself.
@@ -99,6 +100,7 @@ def read_settings(directory):
         _check(settings["text"], {"max_length": int}, damaged, "text.")
     if settings["task"] is not None:
         check_task(settings["task"], damaged)
+        check_kind(settings["task"], settings["head"]["type"], settings["head"]["num_labels"], damaged)
     if settings.get("result") is not None:
         check_result(settings["result"], damaged)
     labels = settings["head"]["labels"]
@@ -113,6 +115,13 @@ def check_task(task, where):
     _check_known(task, _TASK, where, "task.")
     said = task.get("reading", {})
     _check(said, dict.fromkeys(said, str), where, "task.reading.")
+
+
+def check_kind(task, head, outputs, where):
+    """The same if such a head does not answer the kind of task that is said."""
+    kind = task.get("kind", head)
+    if ("classification" if kind in KINDS else kind) != head or (kind == "regression" and outputs != 1):
+        raise InputError(f"{where}'task.kind' is {shown(kind)}, and the head is for {head} with {outputs} outputs.")
 
 
 def check_result(result, where):
@@ -199,7 +208,7 @@ def commit(directory, settings):
     """Make the weights that lie under their other name, and these settings, the directory's content."""
     try:
         describe(directory, settings)
-    except InputError:
+    except BaseException:
         with contextlib.suppress(OSError):
             (directory / NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
         raise

@@ -181,13 +181,16 @@ class AdapterBank:
         Raises:
             InputError: other shapes; no second text for a task that reads two.
         """
-        text, pairs = checked_text(text, "text"), text_pair
+        now, text, pairs = self._now, checked_text(text, "text"), text_pair
         task = tf.fill(text.shape, task) if isinstance(task, (str, bytes)) else checked_text(task, "task")
         if pairs is None or isinstance(pairs, (list, tuple)):
             pairs = [None] * text.shape[0] if pairs is None else pairs
             text_pair = ["" if pair is None else pair for pair in pairs]
-            for name in {name.decode() for name, pair in zip(task.numpy().tolist(), pairs) if pair is None}:
-                if name in self.tasks and self.tasks[name].text_pairs:
+            without = {
+                name.decode("utf-8", "replace") for name, pair in zip(task.numpy().tolist(), pairs) if pair is None
+            }
+            for name in without & now.tasks.keys():
+                if now.tasks[name].text_pairs:
                     raise InputError(
                         f"text_pair is None in a row of the task {name!r}, which reads two texts: give it."
                     )
@@ -197,7 +200,6 @@ class AdapterBank:
                 f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally "
                 "many."
             )
-        now = self._now
         if now.graph.tokenizer is None:
             raise InputError(
                 "The bank is empty: add(name, directory) a task first, whose settings say how texts are cut."

@@ -238,7 +238,8 @@ class BankGraph:
         return hidden, self._pooled(hidden[:, 0], columns)
 
     def _pooled(self, first, columns):
-        """What the heads read of the first token's states, `(batch, hidden)`."""
+        """What the heads read of the first token's states, `(batch, hidden)`, float32 under any policy."""
+        first = tf.cast(first, tf.float32)
         if self.poolers is None:
             return first
         if not self.own_poolers:

@@ -19,7 +19,7 @@ from tf_adapters.saving.directory import kind_of_model
 from tf_adapters.serving.versions import STORAGES, check_version_directory, write_version
 from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.text.batching import default_lengths
-from tf_adapters.text.tokenizer import INPUTS, Tokenizer, is_utf8
+from tf_adapters.text.tokenizer import INPUTS, Tokenizer, check_text, is_utf8
 
 if TYPE_CHECKING:
     from tf_adapters.serving.bank import AdapterBank
@@ -74,8 +74,7 @@ def export_saved_model(
     only_on_tensorflow(model, "export_saved_model")
     directory = check_version_directory(directory)
     check_choice("storage", storage, STORAGES)
-    if not isinstance(text, Tokenizer):
-        raise InputError("{text} must be the tokenizer of training.", text=text)
+    check_text(model, text)
     task = task or {}
     kind = get_kind(kind_of_model(model, task))
     kind.check_model(model, f"task={task!r}")

@@ -91,9 +91,10 @@ class Replica:
         from tf_adapters.saving.settings import read_settings
 
         try:
+            (self._bank.replace if name in self._bank.tasks else self._bank.add)(name, about["directory"])
+            # After it was read, so that no save comes between the two.
             if read_settings(about["directory"])["weights"]["sha256"] != about["sha256"]:
                 raise InputError(f"{about['directory']} holds another adapter by now: --replace the task by it.")
-            (self._bank.replace if name in self._bank.tasks else self._bank.add)(name, about["directory"])
             task = self._bank.tasks[name]
             about |= {key: getattr(task, key) for key in ("kind", "labels", "text_pairs", "max_length")}
         except InputError as problem:
@@ -151,6 +152,8 @@ class Replica:
             return f"the task {task!r} cannot be used: {self._held[task]['error']}"
         if self._bank.tasks[task].text_pairs and pair is None:
             return f"the task {task!r} reads two texts: give a text_pair"
+        if pair and not self._bank.tasks[task].text_pairs:
+            return f"the task {task!r} reads one text: give no text_pair"
         if not is_encodable(text + (pair or "")):
             return "the text is not UTF-8"
 

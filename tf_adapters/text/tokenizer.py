@@ -434,6 +434,13 @@ def check_length(model, max_length):
         )
 
 
+def check_text(model, text):
+    """Raise InputError unless `text` is a `Tokenizer` whose rows a model's encoder can read."""
+    if not isinstance(text, Tokenizer):
+        raise InputError("{text} must be a tokenizer of this package, as load_tokenizer(model) gives it.", text=text)
+    check_length(model, text.max_length)
+
+
 def trained_tokenizer(model, text, directory):
     """The tokenizer of a model's encoder, as an adapter directory was trained with it.
 

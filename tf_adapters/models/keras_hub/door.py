@@ -75,7 +75,11 @@ def _outputs_of(model):
 
 def computes(model):
     block = family_of(model).blocks(backbone_of(model))[0]
-    return {"activation": name_of_activation(block.activation), "layer_norm_eps": float(block.layer_norm_epsilon)}
+    return {
+        "activation": name_of_activation(block.activation),
+        "layer_norm_eps": float(block.layer_norm_epsilon),
+        "num_attention_heads": backbone_of(model).num_heads,
+    }
 
 
 def named_weights(model, variables):

@@ -51,6 +51,7 @@ def computes(model):
     return {
         "activation": one_name(activation) if isinstance(activation, str) else None,
         "layer_norm_eps": float(getattr(config, "layer_norm_eps", 1e-12)),
+        "num_attention_heads": config.num_attention_heads,
     }
 
 
