@@ -1,5 +1,6 @@
 """Parameters of tests, and what they expect of bad input."""
 
+import csv
 import re
 
 import pytest
@@ -18,3 +19,9 @@ def nightly_but(quick, cases):
     assert set(quick) <= set(cases)
     values = {case: case if isinstance(case, tuple) else (case,) for case in cases}
     return [pytest.param(*values[case], marks=() if case in quick else pytest.mark.nightly) for case in cases]
+
+
+def read_csv(path):
+    """The rows of a CSV file, each by the names of the columns."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from tests.cases import read_csv
 from tf_adapters.cli.predict import cells, show_answers, write_csv
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.own_files import get_reader
@@ -46,11 +47,6 @@ def test_keys_of_json_may_be_missing_and_hold_anything():
     assert [row[0] for row in rows] == ["a", "c"] and header == ["text", *OF_ANSWER]
 
 
-def table(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.slow
 def test_predict_carries_the_columns_of_every_kind_of_file(cli, adapter_directory, tmp_path):
     texts = ["a great film", "dull", "naïve, and long"]
@@ -66,20 +62,20 @@ def test_predict_carries_the_columns_of_every_kind_of_file(cli, adapter_director
         assert cli(*words).rows() == expected, name
         outcome = cli(*words, "--output", tmp_path / "o.csv", "--overwrite")
         assert outcome.status == 0, outcome.err
-        rows = table(tmp_path / "o.csv")
+        rows = read_csv(tmp_path / "o.csv")
         ours = ["text"] if name == "t.txt" else ["id", "text", "input_label"]
         assert list(rows[0]) == [*ours, "label", "probability_negative", "probability_positive", "error"]
         assert [row["text"] for row in rows] == texts
         assert [row["label"] for row in rows] == [row["label"] for row in expected]
     outcome = cli(*words, "--input", tmp_path / "t.jsonl", "--output", tmp_path / "part.csv", "--shard", "2/3")
-    assert outcome.status == 0 and [row["id"] for row in table(tmp_path / "part.csv")] == ["1"]
+    assert outcome.status == 0 and [row["id"] for row in read_csv(tmp_path / "part.csv")] == ["1"]
 
 
 def test_half_of_a_surrogate_pair_in_a_column_that_nobody_reads_breaks_nothing(cli, adapter_directory, tmp_path):
     (tmp_path / "t.jsonl").write_text('{"text": "a", "other": "x\\ud800", "k\\udc00": 1}\n')
     outcome = cli("predict", adapter_directory, "--input", tmp_path / "t.jsonl", "--output", tmp_path / "o.csv")
     assert outcome.status == 0, outcome.err
-    assert list(table(tmp_path / "o.csv")[0].items())[:3] == [("text", "a"), ("other", "x?"), ("k?", "1")]
+    assert list(read_csv(tmp_path / "o.csv")[0].items())[:3] == [("text", "a"), ("other", "x?"), ("k?", "1")]
 
 
 # The terminal
@@ -116,8 +112,7 @@ def test_a_long_text_is_shortened_so_that_a_row_is_a_line_of_the_terminal(width)
 
 
 def test_a_text_or_a_label_cannot_command_the_terminal_or_rich():
-    record = {"label": "[/b]:ok:", "probabilities": {"[/b]:ok:": 1.0}}
-    line = shown(["\x1b[2J\r[red]a\tb\nc"], [record])[-1]
+    line = shown(["\x1b[2J\r[red]a\tb\nc"], [{"label": "[/b]:ok:", "probabilities": {"[/b]:ok:": 1.0}}])[-1]
     assert "[/b]:ok:" in line and "[2J [red]a b c" in line and "\x1b" not in line
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_adapters.errors import InputError
+from tests.conftest import is_refused
 from tf_adapters.tasks.rows import Rows
 from tf_adapters.text.batching import (
     default_lengths,
@@ -47,8 +47,7 @@ def test_steps_per_epoch_counts_the_partial_batch_unless_dropped():
         assert steps_per_epoch(count, batch_size=batch_size) == whole
         assert steps_per_epoch(count, batch_size=batch_size, drop_remainder=True) == dropped
     assert steps_per_epoch(3, batch_size=4) == 1
-    with pytest.raises(InputError, match="batch_size=4 exceeds the 3 rows"):
-        steps_per_epoch(3, batch_size=4, drop_remainder=True)
+    is_refused("batch_size=4 exceeds the 3 rows", steps_per_epoch, 3, batch_size=4, drop_remainder=True)
 
 
 @pytest.mark.parametrize("count, batch_size", [(1, 8), (8, 4), (263, 5)])
@@ -105,8 +104,7 @@ def test_batches_of_a_window_do_not_come_in_order_of_length(wordpiece):
     batches = training_batches(some_rows(1000), wordpiece, batch_size=5, epochs=2, seed=0)
     lengths = np.array([lengths_of(inputs).mean() for inputs, _ in batches])
     # Nor in the order of another window, of the same epoch or of the next.
-    orders = np.corrcoef([np.arange(50), *lengths.reshape(-1, 50)])
-    assert np.abs(orders[np.triu_indices(9, 1)]).max() < 0.5
+    assert np.abs(np.corrcoef([np.arange(50), *lengths.reshape(-1, 50)])[np.triu_indices(9, 1)]).max() < 0.5
 
 
 def test_padding_is_the_next_multiple_or_the_smallest_given_length_that_fits(wordpiece):
@@ -186,8 +184,7 @@ def test_what_cannot_be_trained_on_is_named(wordpiece):
         (Rows(two), {}, "rows.labels is None"),
         (Rows(two, labels=np.zeros(3)), {}, "rows.labels has 3 entries for 2 rows"),
     ):
-        with pytest.raises(InputError, match=message):
-            training_batches(rows, wordpiece, **{"batch_size": 4, "epochs": 2, "seed": 0, **changed})
+        is_refused(message, training_batches, rows, wordpiece, **{"batch_size": 4, "epochs": 2, "seed": 0, **changed})
 
 
 def test_the_end_of_training_does_not_wait_for_the_thread_that_tunes_the_pipeline(wordpiece):

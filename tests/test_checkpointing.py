@@ -32,8 +32,7 @@ def loss_and_gradients(model, inputs, *, checkpointed, graph=True, jit_compile=F
     def step():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.cast(trained(inputs, training=True), tf.float32) ** 2)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, model.trainable_variables)]
 
     step = tf.function(step, jit_compile=jit_compile) if graph else step
     step()

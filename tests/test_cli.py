@@ -1,6 +1,5 @@
 """The command line on a tiny encoder: what each command writes, prints and returns."""
 
-import csv
 import dataclasses
 import json
 import os
@@ -15,6 +14,7 @@ import pytest
 import typer.main
 
 import tf_adapters
+from tests.cases import read_csv
 from tf_adapters.cli import predict
 from tf_adapters.cli.main import program
 from tf_adapters.cli.progress import TrainingProgress
@@ -22,11 +22,6 @@ from tf_adapters.recipes import RECIPES
 from tf_adapters.tasks import files, own_files
 
 SCRIPT = os.path.join(os.path.dirname(sys.executable), "tf-adapters")
-
-
-def read_csv(path):
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def shell(command, **options):
@@ -56,8 +51,7 @@ def test_defaults_in_the_help_are_those_of_the_default_recipe(cli):
     help_text = re.sub(r"[│\s]+", " ", cli("train", "--help").out)
     recipe = RECIPES["default"]
     adapter = recipe.adapter
-    found = re.findall(r"Without a recipe ([\d.e-]+)\. ", help_text)
-    assert [float(number) for number in found] == [
+    assert [float(number) for number in re.findall(r"Without a recipe ([\d.e-]+)\. ", help_text)] == [
         recipe.max_length, adapter.bottleneck_size, adapter.init_stddev,
         recipe.epochs, recipe.learning_rate, recipe.batch_size, recipe.dropout,
     ]  # fmt: skip

@@ -111,8 +111,7 @@ def check(cases, folder, bases, read, prepared=lambda draw, target: None):
     @hypothesis.settings(max_examples=cases, derandomize=True, deadline=None, database=None)
     @hypothesis.given(st.data())
     def check_one(data):
-        base = data.draw(st.sampled_from(bases))
-        copy(base)
+        copy(data.draw(st.sampled_from(bases)))
         path = data.draw(st.sampled_from(sorted(path for path in target.rglob("*.*") if path.suffix != ".npz")))
         path.write_bytes(data.draw(changed_file(path)))
         prepared(data.draw, target)
@@ -170,8 +169,7 @@ def test_files_of_rows(tmp_path, name, cases):
         how.update({word: draw(st.sampled_from([usual] * 3 + others)) for word, (usual, *others) in DIALECTS.items()})
 
     def read(folder):
-        rows = rows_from_file(folder / name, kind=kind, labels=None, **how)
-        assert len(rows)
+        assert len(rows_from_file(folder / name, kind=kind, labels=None, **how))
         for chunk in unlabelled_chunks(folder / name, kind=kind, bad_rows=BadRows(), **how):
             chunk.rows()
             assert all(text.strip() and "\0" not in text for text in getattr(chunk, "text", ()))

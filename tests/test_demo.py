@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from tests.conftest import is_refused
 from tests.test_shared_encoder import KINDS, save_kind
 from tf_adapters.cli import demo
-from tf_adapters.errors import InputError
 from tf_adapters.kinds.kind import NOT_FINITE
 from tf_adapters.serving.shared_encoder import SharedTask
 
@@ -60,8 +60,7 @@ def test_each_task_is_asked_with_what_it_reads():
     encoder = Recorded()
     for name, task in encoder.tasks.items():
         fields = demo.fields_of(task)
-        texts = demo.texts_of(fields, [TYPED[field] for field in fields])
-        assert demo.answer_of(encoder, name, texts) == RECORDS[name]
+        assert demo.answer_of(encoder, name, demo.texts_of(fields, [TYPED[field] for field in fields])) == RECORDS[name]
     assert encoder.asked == [
         ("film", ["Ada sang </b>"], None),
         ("tags", ["Ada sang </b>"], None),
@@ -77,8 +76,7 @@ def test_what_is_missing_is_said():
         (("question", "context"), (None, " \n"), "Fill in: question, context."),
         (("text", "choices"), ("a", "one\n\n"), "Give at least two choices, one a line."),
     ]:
-        with pytest.raises(InputError, match=message):
-            demo.texts_of(fields, given)
+        is_refused(message, demo.texts_of, fields, given)
 
 
 def test_answers_are_marked_and_choices_numbered():

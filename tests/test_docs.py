@@ -47,11 +47,9 @@ def test_times_of_the_doors_are_those_of_the_results():
 
 def test_every_recorded_study_is_linked_and_every_link_leads_somewhere():
     folder = ROOT / "benchmarks" / "results" / "studies"
-    text = read("docs/studies.md")
-    linked = re.findall(r"\(\.\./benchmarks/results/studies/([\w-]+)/([\w-]+\.svg)\)", text)
+    linked = re.findall(r"\(\.\./benchmarks/results/studies/([\w-]+)/([\w-]+\.svg)\)", read("docs/studies.md"))
     assert linked and [one for one in linked if not (folder / "/".join(one)).exists()] == []
-    recorded = {path.parent.name for path in folder.glob("*/summary.json")}
-    assert recorded - {name for name, _ in linked} == set()
+    assert {path.parent.name for path in folder.glob("*/summary.json")} - {name for name, _ in linked} == set()
 
 
 def test_messages_of_the_troubleshooting_page_are_those_of_the_package():

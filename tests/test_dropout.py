@@ -35,8 +35,7 @@ def test_no_dropout_is_left_out_and_its_rate_is_overridden_and_comes_back(family
     built_with = [rate for *_, rate in state_of(model).family.dropout_layers(model)]
     assert set(built_with) <= {0.0, 0.1, 0.2} and 0.1 in built_with
     for rate in (0.0, 0.5):
-        layers = seed_dropout(model, 1, rate=rate)
-        assert [layer.rate for layer in layers] == [rate] * len(built_with)
+        assert [layer.rate for layer in seed_dropout(model, 1, rate=rate)] == [rate] * len(built_with)
         dropouts = [layer for layer in model.submodules if "dropout" in type(layer).__name__.lower()]
         assert dropouts and all(isinstance(layer, SeededDropout) for layer in dropouts)
         assert np.array_equal(logits_of(model, family, True), logits_of(model, family, False)) == (rate == 0)

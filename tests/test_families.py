@@ -51,8 +51,7 @@ def test_depth_and_parameters_follow_from_the_configuration(family):
     norms = state_of(model).layer_norm_variables(model, "all")
     assert sum(int(tf.size(variable)) for variable in norms) == wanted["layer_norm"]["all"]
     # A block of its own for every depth, or one for all.
-    depth = len(described.blocks(model))
-    assert depth == (1 if family == "albert" else 3) == described.depth(model.config)
+    assert len(described.blocks(model)) == (1 if family == "albert" else 3) == described.depth(model.config)
 
 
 def test_alberts_adapter_acts_at_every_depth_of_its_block():

@@ -38,8 +38,7 @@ def adapted(fast, *, head="classification", config=CONFIG, mode="adapters", dept
 
 
 def compiled(model, **settings):
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.01), loss, **settings)
+    model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), **settings)
     return model
 
 
@@ -141,8 +140,7 @@ def test_layers_that_compute_something_else_stay_what_they_are():
 def test_prefixes_and_threads_get_every_token():
     model, plain = adapted(True), adapted(False)
     prefix = tuple((tf.ones([4, 2, 3, 16]), tf.ones([4, 2, 3, 16])) for _ in range(2))
-    mask = tf.ones([4, 15], tf.int32)
-    inputs = {"input_ids": INPUTS["input_ids"], "attention_mask": mask, "past_key_values": prefix}
+    inputs = {"input_ids": INPUTS["input_ids"], "attention_mask": tf.ones([4, 15], tf.int32), "past_key_values": prefix}
     np.testing.assert_allclose(model.bert(inputs)[0], plain.bert(inputs)[0], atol=1e-5)
     stop = threading.Event()
 

@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from tests.conftest import is_refused
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.files import FIELD_LIMIT, BadRows, read_chunks, read_rows
 from tf_adapters.tasks.lines import USUAL, Dialect
@@ -158,8 +159,7 @@ def test_a_large_file_is_read_in_bounded_memory_and_chunks_have_the_asked_size(t
     assert chunk.records == [{"x": "1", "text": "2", "x.2": "3", "x.1": "4"}]
     chunks = read_chunks(write(tmp_path, "a.csv", "text\na\nb\n\nc\n"), chunk_rows=2)
     assert next(chunks).text == ["a", "b"]
-    with pytest.raises(InputError, match=r"a.csv, line 4: is empty"):
-        next(chunks)
+    is_refused(r"a.csv, line 4: is empty", next, chunks)
 
 
 def test_columns_without_a_header_are_numbered_and_one_that_is_left_needs_no_number(tmp_path):

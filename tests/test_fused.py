@@ -65,8 +65,7 @@ def test_the_norm_of_a_sum_is_kerass(terms, size):
     def plain(gamma, beta, bias, *terms):
         return kerass_norm(gamma, beta, tf.add_n(terms) + bias)
 
-    vectors = [normal(size, seed=seed) for seed in range(3)]
-    inputs = vectors + [normal(20, size, seed=3 + term) for term in range(terms)]
+    inputs = [normal(size, seed=seed) for seed in range(3)] + [normal(20, size, seed=3 + term) for term in range(terms)]
     agree(sum_norm(1e-12, terms, size), plain, inputs, tolerance=3e-6)
 
 
@@ -121,9 +120,8 @@ def test_attention_drops_weights_and_differentiates_through_the_same_mask():
 def test_dropout_drops_its_rate_and_keeps_the_mean(rate):
     count = 1_000_000
     outputs = biased_dropout(rate)(tf.ones([1000, 1000]), tf.zeros([1000]), SEED).numpy()
-    dropped = (outputs == 0).sum()
     # Four standard deviations of a binomial.
-    assert abs(dropped - rate * count) < 4 * (count * rate * (1 - rate)) ** 0.5
+    assert abs((outputs == 0).sum() - rate * count) < 4 * (count * rate * (1 - rate)) ** 0.5
     assert np.allclose(outputs[outputs != 0], 1 / (1 - rate))
 
 
@@ -135,8 +133,7 @@ def test_masks_of_different_seeds_are_independent():
     # Sites and steps differ in their seeds: neighbours in either word, and random ones.
     random = np.random.default_rng(0).integers(-(2**31), 2**31, (4, 2)).tolist()
     found = [mask.ravel().astype(float) for mask in masks([[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [-1, 0], *random])]
-    correlations = np.corrcoef(found)[np.triu_indices(len(found), 1)]
-    assert np.abs(correlations).max() < 4.5 / found[0].size ** 0.5
+    assert np.abs(np.corrcoef(found)[np.triu_indices(len(found), 1)]).max() < 4.5 / found[0].size ** 0.5
 
 
 def test_within_a_mask_rows_columns_and_neighbours_are_independent():

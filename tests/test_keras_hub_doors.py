@@ -45,8 +45,7 @@ def test_each_door_has_what_the_text_of_doors_says_and_nothing_else_is_asked_of_
         for name, signature in described.items():
             found = getattr(one, name)
             assert not signature or str(inspect.signature(found)) == signature, (one.NAME, name)
-    package = pathlib.Path(tf_adapters.__file__).parent
-    source = "".join(path.read_text() for path in package.rglob("*.py"))
+    source = "".join(path.read_text() for path in pathlib.Path(tf_adapters.__file__).parent.rglob("*.py"))
     assert set(re.findall(r"[\w)]\.door\.(\w+)\(", source)) <= set(described)
 
 

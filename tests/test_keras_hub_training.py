@@ -46,11 +46,9 @@ FAST = ["fast"] * (BACKEND == "tensorflow")  # whose blocks they are
 def new_model(encoder, config=None, mode="adapters"):
     keras.utils.set_random_seed(0)
     if mode in ASKED:
-        about = (
-            {"labels": ["B-N", "B-P", "O"]}
-            if mode == "token-classification"
-            else {"num_labels": get_kind(mode).num_labels(())}
-        )
+        about = {"num_labels": get_kind(mode).num_labels(())}
+        if mode == "token-classification":
+            about = {"labels": ["B-N", "B-P", "O"]}
         return set_trainable(load_backbone(encoder, head=mode, door="keras-hub", **about), "full")
     model = load_backbone(encoder, labels=["negative", "positive"], door="keras-hub")
     if mode in ("adapters", "fast"):
@@ -61,8 +59,7 @@ def new_model(encoder, config=None, mode="adapters"):
 
 
 def train(model, task, output, **changes):
-    tokenizer = load_tokenizer(model, max_length=16)
-    return fit(model, task, tokenizer, output, **{**SETTINGS, **changes})
+    return fit(model, task, load_tokenizer(model, max_length=16), output, **{**SETTINGS, **changes})
 
 
 @pytest.mark.parametrize("dropped", range(3))
@@ -93,8 +90,7 @@ def test_a_block_that_is_computed_again_draws_the_same_numbers(family):
     for changes in ((), (GradientCheckpointing,)):
         keras.utils.set_random_seed(0)
         model = load_backbone(directory, door="keras-hub")
-        config = AdapterConfig(4, dropout=0.3, sharing="layer", random_drop=1)
-        set_trainable(add_adapters(model, config, seed=0))
+        set_trainable(add_adapters(model, AdapterConfig(4, dropout=0.3, sharing="layer", random_drop=1), seed=0))
         randomize(model, scale=0.1)
         start = array(model.trainable_variables[-1])
         ends.append(ends_of_a_step(model, *changes))
@@ -297,8 +293,7 @@ def rates(model):
 
 
 def test_dropout_follows_from_the_seed_alone_and_adapters_keep_their_own_rate(encoder):
-    built = rates(load_backbone(encoder, door="keras-hub"))
-    assert set(built) == {0.1}
+    assert set(rates(load_backbone(encoder, door="keras-hub"))) == {0.1}
     drawn = []
     for seed in (1, 1, 2):
         keras.utils.set_random_seed(seed + 5)  # what came before makes no difference
@@ -466,16 +461,8 @@ def test_two_devices_train_what_one_does(encoder, sentences, tmp_path):
     from safetensors.numpy import load_file
 
     data = [f"--{name}={sentences / name}.csv" for name in ("train", "validation")]
-    usual = [
-        "--epochs=1",
-        "--batch-size=30",
-        "--dropout=0",
-        "--max-length=16",
-        "--door=keras-hub",
-        "--backend=jax",
-        "--seeds=2",
-    ]
-    for count, words in {"1": ["--seeds=2"], "2": ["--seeds=2", "--strategy=mirrored"]}.items():
+    usual = "--epochs=1 --batch-size=30 --dropout=0 --max-length=16 --door=keras-hub --backend=jax --seeds=2".split()
+    for count, words in {"1": [], "2": ["--strategy=mirrored"]}.items():
         said = said_by(
             "from tf_adapters.cli.main import entry_point; entry_point()",
             *("train", "--model", encoder, *data, *usual, *words, "--output", tmp_path / count),

@@ -40,8 +40,7 @@ def pytorch_values(model):
 @pytest.mark.parametrize("prefix, dtype", [("", np.float32), ("bert.", np.float16)])
 def test_pytorch_named_safetensors_are_read_exactly(tmp_path, prefix, dtype):
     arrays = write_checkpoint(tmp_path, dtype=dtype, prefix=prefix)
-    model = load_backbone(tmp_path, num_labels=3)
-    values = pytorch_values(model)
+    values = pytorch_values(load_backbone(tmp_path, num_labels=3))
     for name, array in arrays.items():
         name = name if name.startswith("bert.") else "bert." + name
         assert np.array_equal(values.pop(name), array.astype(np.float32)), name
@@ -147,8 +146,7 @@ def test_safetensors_that_tensorflow_wrote_are_read_here_and_by_from_pretrained(
     model.save_pretrained(tmp_path / "ours", safe_serialization=True)
     assert (tmp_path / "ours" / "model.safetensors").exists()
     for load in (TFBertForSequenceClassification.from_pretrained, load_backbone):
-        other = load(tmp_path / "ours")
-        assert np.array_equal(other(tiny_inputs()).logits, model(tiny_inputs()).logits)
+        assert np.array_equal(load(tmp_path / "ours")(tiny_inputs()).logits, model(tiny_inputs()).logits)
 
 
 # Head and pooler
@@ -262,8 +260,7 @@ def test_what_transformers_5_writes_is_read(tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_key_that_describes_an_encoder_is_kept_and_no_other(family, tmp_path):
-    described = get_family(family)
-    config = described.config_class(**FAMILIES[family])
+    config = get_family(family).config_class(**FAMILIES[family])
     (tmp_path / "config.json").write_text(json.dumps({**config.to_dict(), "model_type": family, **HOSTILE}))
     found = read_config(tmp_path)[1]
     assert {**found.to_dict(), "transformers_version": None} == {**config.to_dict(), "transformers_version": None}

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import VOCABULARY, tiny_model
-from tf_adapters import InputError
+from tests.conftest import VOCABULARY, is_refused, tiny_model
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling, Masking, masking_noise, most_hidden
 from tf_adapters.text import WordPiece
 
@@ -79,10 +78,8 @@ def test_the_seed_decides_the_masks(wordpiece, inputs):
 
 def test_a_rate_out_of_range_and_a_vocabulary_without_a_mask_are_refused(wordpiece):
     for rate in (0, 1, "much", True):
-        with pytest.raises(InputError, match="rate=.*0.15"):
-            Masking(wordpiece, rate=rate)
-    with pytest.raises(InputError, match=r"no token for what is masked"):
-        Masking(WordPiece([token for token in VOCABULARY if token != "[MASK]"]))
+        is_refused("rate=.*0.15", Masking, wordpiece, rate=rate)
+    is_refused(r"no token for what is masked", Masking, WordPiece([token for token in VOCABULARY if token != "[MASK]"]))
 
 
 def long_words(wordpiece, rows, length):

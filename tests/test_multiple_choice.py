@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import VOCABULARY
-from tf_adapters import InputError, evaluate, load_backbone, load_trained, predict, task_from_files
+from tests.conftest import VOCABULARY, is_refused
+from tf_adapters import evaluate, load_backbone, load_trained, predict, task_from_files
 from tf_adapters.kinds import get_kind
 from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import BadRows
@@ -66,8 +66,7 @@ def test_a_row_that_cannot_be_used_is_named_or_left_out(tmp_path):
         ({"text": ""}, "column 'text' is empty"),
     ):
         path = write(tmp_path / "rows.jsonl", [SHAPES[0], {**SHAPES[0], **changes}, SHAPES[0]])
-        with pytest.raises(InputError, match=message):
-            CHOICES.read(path)
+        is_refused(message, CHOICES.read, path)
         left_out = BadRows()
         assert len(CHOICES.read(path, bad_rows=left_out)[0]) == 2 and left_out.count == 1
 
@@ -81,8 +80,7 @@ def test_files_that_are_none_of_choices_are_named(tmp_path):
         (tmp_path / "rows.csv", {}, "are read from JSON lines"),
         (other, {}, "has no key 'text'; name the text's by text_column"),
     ):
-        with pytest.raises(InputError, match=message):
-            CHOICES.read(path, **options)
+        is_refused(message, CHOICES.read, path, **options)
 
 
 def test_a_batch_has_each_choice_behind_its_text_in_one_of_few_lengths(tmp_path):
@@ -151,5 +149,4 @@ def test_texts_and_choices_from_python_are_checked(one_block):
         (None, "give a list of the choices of each text"),
         (["good"], "number 0 is 'good'; give a list of 2 texts"),
     ):
-        with pytest.raises(InputError, match=message):
-            predict(model, ["the film"], choices)
+        is_refused(message, predict, model, ["the film"], choices)

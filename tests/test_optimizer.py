@@ -34,8 +34,7 @@ def test_the_gradient_of_all_weights_together_is_clipped():
     kernel, bias = optimizer._clip_gradients([tf.fill((2, 2), 2.0), tf.fill((2,), 10**0.5)])
     np.testing.assert_allclose(kernel, 1.0, rtol=1e-6)
     np.testing.assert_allclose(bias, 10**0.5 / 2, rtol=1e-6)
-    short = optimizer._clip_gradients([tf.fill((2, 2), 1.0)])
-    np.testing.assert_allclose(short[0], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(optimizer._clip_gradients([tf.fill((2, 2), 1.0)])[0], 1.0, rtol=1e-6)
 
 
 def test_of_adapters_the_kernels_decay_alone():

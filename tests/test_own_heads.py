@@ -78,8 +78,7 @@ def test_each_adapter_has_its_head_in_any_order_of_switching(several):
         assert state_of(model).family.head_of(model) == KINDS[name]
     set_active(model, "three")
     assert list(model.config.id2label.values()) == ["bad", "fair", "good"] and model.config.label2id["good"] == 2
-    shapes = [expected[name].shape for name in HEADS]
-    assert shapes == [(1, 3, 2), (1, 3, 3), (1, 3, 10, 5), (2, 3, 10), (1, 3, 2)]
+    assert [expected[name].shape for name in HEADS] == [(1, 3, 2), (1, 3, 3), (1, 3, 10, 5), (2, 3, 10), (1, 3, 2)]
     assert len(state_of(model).heads) == len(HEADS)
 
 
@@ -200,8 +199,7 @@ def test_an_adapter_is_merged_with_its_head():
 def test_new_heads_follow_from_the_seed():
     kernels = []
     for seed in (1, 1, 2):
-        model = add_adapters(tiny_model(seed=seed), SMALL, seed=seed, num_labels=3)
-        kernels.append(model.classifier.kernel.numpy())
+        kernels.append(add_adapters(tiny_model(seed=seed), SMALL, seed=seed, num_labels=3).classifier.kernel.numpy())
     np.testing.assert_array_equal(kernels[0], kernels[1])
     assert not np.array_equal(kernels[0], kernels[2]) and 0.01 < kernels[0].std() < 0.03
 

@@ -29,8 +29,7 @@ def pipe(tmp_path):
         with contextlib.suppress(OSError), open(path, "w") as file:
             file.write("text,label\nthe last,a\n")
 
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
+    threading.Thread(target=write, daemon=True).start()
     return path
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.conftest import is_refused
 from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank
 from tf_adapters.cli.predict import write_csv
-from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.serving.bank import BankScorer
 from tf_adapters.tasks.own_files import unlabelled_chunks
@@ -143,5 +143,4 @@ def test_parts_of_words_and_questions(tmp_path):
 
 def test_no_such_part():
     for shard in ("0/2", "3/2", "2", "a/b", "1/2/3", "-1/2"):
-        with pytest.raises(InputError, match="must be PART/PARTS"):
-            parse_shard(shard)
+        is_refused("must be PART/PARTS", parse_shard, shard)

@@ -127,8 +127,7 @@ def test_openvino_reads_onnx_and_computes_new_shapes_right(checkpoint, banked, t
         ids = {name: np.int64(values) for name, values in inputs.items()}
         np.testing.assert_allclose(one(ids)["logits"], model(inputs).logits, atol=5e-6)
         expected = banked({**inputs, "task": tf.constant(list(BANKED)[:batch])})
-        found = several({**ids, "task": np.arange(batch)})["logits"]
-        np.testing.assert_allclose(found, expected["logits"], atol=5e-6)
+        np.testing.assert_allclose(several({**ids, "task": np.arange(batch)})["logits"], expected["logits"], atol=5e-6)
 
 
 @pytest.mark.nightly
@@ -189,9 +188,8 @@ def test_products_in_eight_bits_are_near_and_of_each_row_alone(checkpoint, tmp_p
         alone = run({name: value[row : row + 1] for name, value in inputs.items()})["logits"]
         np.testing.assert_allclose(alone, found[row : row + 1], atol=1e-6)
     graph = onnx.load(str(path)).graph
-    operations = collections.Counter(node.op_type for node in graph.node)
     # Three blocks with query, key, value, output and two of the feed-forward part; the rest is as it was.
-    assert operations["MatMulInteger"] == 18
+    assert collections.Counter(node.op_type for node in graph.node)["MatMulInteger"] == 18
     kept = {onnx.numpy_helper.to_array(tensor).tobytes() for tensor in graph.initializer}
     for variable in state_of(model).adapter_variables():
         assert variable.shape.rank != 2 or variable.numpy().tobytes() in kept

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 import transformers
 
-from tests.conftest import WORDS
+from tests.conftest import WORDS, is_refused
 from tests.families import family_model, write_family_checkpoint
 from tests.texts import NONCHARACTERS, characters
 from tests.texts import random_texts as drawn_texts
@@ -210,26 +210,22 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tmp_path, famil
         changed = json.loads(json.dumps(content))
         change(changed)
         (tmp_path / "tokenizer.json").write_text(json.dumps(changed))
-        with pytest.raises(InputError, match=message):
-            SentencePiece.from_directory(tmp_path, layout=family)
+        is_refused(message, SentencePiece.from_directory, tmp_path, layout=family)
 
 
 def test_a_directory_that_is_not_the_familys_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no spm.model, SentencePiece's own model"):
         SentencePiece.from_directory(tmp_path, layout="deberta-v2")
-    with pytest.raises(InputError, match="layout='bert' is unknown"):
-        SentencePiece.from_directory(tmp_path, layout="bert")
+    is_refused("layout='bert' is unknown", SentencePiece.from_directory, tmp_path, layout="bert")
     for layout, family, message in (
         ("camembert", "albert", "sentencepiece.bpe.model: model begins with the pieces"),
         ("deberta-v2", "xlm-roberta", r"spm.model: model lacks '\[CLS\]'"),
     ):
         (tmp_path / LAYOUTS[layout].file).write_bytes(sentencepiece_model(family))
-        with pytest.raises(InputError, match=message):
-            SentencePiece.from_directory(tmp_path, layout=layout)
+        is_refused(message, SentencePiece.from_directory, tmp_path, layout=layout)
     (tmp_path / "spm.model").write_bytes(sentencepiece_model("deberta-v2"))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"sep_token": {"content": "</s>"}}))
-    with pytest.raises(InputError, match="sep_token='</s>'"):
-        SentencePiece.from_directory(tmp_path, layout="deberta-v2")
+    is_refused("sep_token='</s>'", SentencePiece.from_directory, tmp_path, layout="deberta-v2")
 
 
 def test_settings_and_the_models_digest_are_kept(tmp_path):
@@ -256,11 +252,9 @@ def test_the_tokenizer_of_an_encoder_is_found_and_checked(tmp_path):
     content = Model.read(content)
     pieces = (*content.pieces, *(Piece(f"more{number}", -3.0, NORMAL) for number in range(9)))
     (directory / "sentencepiece.bpe.model").write_bytes(dataclasses.replace(content, pieces=pieces).encoded())
-    with pytest.raises(InputError, match="give the files that belong together"):
-        load_tokenizer(model)
+    is_refused("give the files that belong together", load_tokenizer, model)
     (directory / "sentencepiece.bpe.model").unlink()
-    with pytest.raises(InputError, match="holds no sentencepiece.bpe.model"):
-        load_tokenizer(model)
+    is_refused("holds no sentencepiece.bpe.model", load_tokenizer, model)
 
 
 # Models of strangers
@@ -319,8 +313,6 @@ def test_what_is_no_model_or_ends_the_process_in_the_library_is_refused(tmp_path
     damaged += [file[: int(len(file) * cut)] for file in whole for cut in (0, 0.02, 0.5, 0.99)]
     damaged += [b"\xff" * 50, b"<html></html>", b"version https://git-lfs.github.com/spec/v1\noid sha256:1", bytes(99)]
     for content in damaged:
-        with pytest.raises(InputError, match="model is damaged, or no SentencePiece model"):
-            Model.read(content)
+        is_refused("model is damaged, or no SentencePiece model", Model.read, content)
     (tmp_path / "spiece.model").write_bytes(damaged[0])
-    with pytest.raises(InputError, match="spiece.model: model is damaged"):
-        SentencePiece.from_directory(tmp_path, layout="albert")
+    is_refused("spiece.model: model is damaged", SentencePiece.from_directory, tmp_path, layout="albert")

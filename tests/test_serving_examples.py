@@ -151,5 +151,4 @@ def test_the_container_file_has_files_that_are_there_and_ports_that_are_open():
     command = json.loads(values["ENTRYPOINT"]) + json.loads(values["CMD"])
     assert f"--model_config_file={target}" in command
     assert {"--enable_batching=true", "--enable_per_model_batching_parameters=true"} < set(command)
-    ports = {option.partition("=")[2] for option in command if "port" in option}
-    assert ports == set(values["EXPOSE"].split())
+    assert {option.partition("=")[2] for option in command if "port" in option} == set(values["EXPOSE"].split())

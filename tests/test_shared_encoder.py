@@ -88,8 +88,7 @@ def test_adapters_of_every_kind_give_on_one_encoder_what_each_gives_alone_from_a
 @pytest.mark.slow
 def test_one_directory_may_hold_a_head_alone_and_of_several_each_has_an_adapter(checkpoint, directories, tmp_path):
     save_kind(checkpoint, tmp_path / "head", "film", adapter=False)
-    tasks = read_tasks({"head": tmp_path / "head"})
-    (record,) = SharedEncoder(tasks).answer("head", ["a great film"])
+    (record,) = SharedEncoder(read_tasks({"head": tmp_path / "head"})).answer("head", ["a great film"])
     assert_same_record(record, predict_alone(tmp_path / "head", ["a great film"])[0])
     with pytest.raises(InputError, match="or a head without an adapter .head., and shares its encoder with nobody"):
         read_tasks({"film": directories / "film", "head": tmp_path / "head"})

@@ -38,8 +38,7 @@ def test_the_seed_decides_and_numbers_are_spread_evenly():
     )
     assert first.tolist() == again.tolist() != other.tolist()
     # Of 100 rows drawn alike from each part of the order, the quantiles are the whole's.
-    ranks = np.argsort(np.argsort(values))[first]
-    assert np.bincount(ranks // 100).tolist() == [20] * 5
+    assert np.bincount(np.argsort(np.argsort(values))[first] // 100).tolist() == [20] * 5
 
 
 def test_questions_about_one_context_stay_together():

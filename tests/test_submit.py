@@ -65,8 +65,7 @@ def save_untrained(directory, checkpoint, config, *, bias):
     set_trainable(model, "adapters")
     model.classifier.bias.assign(bias)
     about = {"name": task.name, "kind": task.kind, "metric": task.metric}
-    wordpiece = WordPiece.from_directory(checkpoint, max_length=16)
-    return save_adapter(model, directory, text=wordpiece, task=about)
+    return save_adapter(model, directory, text=WordPiece.from_directory(checkpoint, max_length=16), task=about)
 
 
 @pytest.fixture(scope="module")

@@ -127,8 +127,7 @@ def test_train_says_what_labels_look_like(tmp_path):
     path.write_text("text,label\na,x|y\na,y|x\na,x\na,y\n")
     console = rich.console.Console(file=io.StringIO(), width=500)
     DataOptions(train_file=path, validation=path).read(console)
-    said = "Labels such as 'x|y' look like several. If they are, give --kind multi-label."
-    assert said in console.file.getvalue()
+    assert "Labels such as 'x|y' look like several. If they are, give --kind multi-label." in console.file.getvalue()
 
 
 # The user's own files

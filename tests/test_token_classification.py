@@ -10,7 +10,7 @@ import tensorflow as tf
 import transformers
 
 from tests.cases import nightly_but, refused
-from tests.conftest import SHARED, WORDS, minilm_directory, tiny_model
+from tests.conftest import SHARED, WORDS, is_refused, minilm_directory, tiny_model
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind, tokens
 from tf_adapters.kinds.kind import Scorer
@@ -124,8 +124,7 @@ def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(t
     assert chunk.words == ["Vamos", "nos", "a", "el", "mar", "6 000"] and chunk.counts == [5, 1]
     (chunk,) = READER.chunks(write(tmp_path / "test", "a\nb\n\nc\n"))
     assert chunk.words == ["a", "b", "c"] and chunk.counts == [2, 1]
-    with pytest.raises(InputError, match="a.txt, line 2: is empty"):
-        list(READER.chunks(write(path, "a\n\nb\n")))
+    is_refused("a.txt, line 2: is empty", list, READER.chunks(write(path, "a\n\nb\n")))
     monkeypatch.setattr(reading, "MOST_WORDS", 3)
     with pytest.raises(InputError, match="line 6: the sentence that begins on line 3 has more than 3 words; put an"):
         list(READER.chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))
@@ -189,16 +188,14 @@ def test_a_treebank_is_found_under_its_published_and_its_short_name(tmp_path):
     assert split.labels == split.rows.label_names == UPOS and len(UPOS) == 17
     assert (split.kind, split.metric) == ("token-classification", "token-accuracy")
     assert names_of(split.rows) == [["VERB", "PRON", "ADP", "DET", "NOUN"], ["NUM"]]
-    with pytest.raises(InputError, match="'ud/nl_alpino' has no split 'validation'"):
-        load_task("ud/nl_alpino", data_dir=tmp_path)
+    is_refused("'ud/nl_alpino' has no split 'validation'", load_task, "ud/nl_alpino", data_dir=tmp_path)
     write(tmp_path / "fr_ftb/test.conllu", re.sub(r"(?m)^(\d+)\t[^\t]+", r"\1\t_", CONLLU))
     for name, message in (
         ("de_gsd", "'ud/de_gsd' has no files in .*: give the folder that holds de_gsd/train.conllu"),
         ("../x", "'ud/../x' names no treebank"),
         ("fr_ftb", "every word is '_', because ud/fr_ftb is published without its text"),
     ):
-        with pytest.raises(InputError, match=message):
-            load_split(f"ud/{name}", "test", data_dir=tmp_path)
+        is_refused(message, load_split, f"ud/{name}", "test", data_dir=tmp_path)
 
 
 ENTITY_FILES = {
@@ -238,10 +235,8 @@ def test_entity_tasks_read_the_published_layouts_with_fixed_labels(tmp_path):
 def test_pieces_equal_huggingfaces_for_split_words(name):
     directory = minilm_directory()
     rows, _ = READER.read(shared("ud", name, "test.conllu"))
-    wordpiece = WordPiece.from_directory(directory, max_length=512)
-    windows = word_windows(rows.words, wordpiece)
-    tokenizer = transformers.BertTokenizerFast.from_pretrained(directory)
-    expected = tokenizer(words_of(rows), is_split_into_words=True)
+    windows = word_windows(rows.words, WordPiece.from_directory(directory, max_length=512))
+    expected = transformers.BertTokenizerFast.from_pretrained(directory)(words_of(rows), is_split_into_words=True)
     assert windows.input_ids.to_list() == expected["input_ids"]
     first = [
         [place for place, word in enumerate(words) if word is not None and word != words[place - 1]]
@@ -350,8 +345,7 @@ def random_tags(names, seed):
         np.float32(random.normal(0, 0.1, (splits[-1], len(names))))
         + 3 * np.eye(len(names), dtype=np.float32)[predicted]
     )
-    labels = tf.RaggedTensor.from_row_splits(tf.constant(true, tf.int32), splits)
-    return labels, WordOutputs(logits, splits), predicted
+    return tf.RaggedTensor.from_row_splits(tf.constant(true, tf.int32), splits), WordOutputs(logits, splits), predicted
 
 
 IOBES = ("B-LOC", "B-PER", "E-PER", "I-LOC", "I-PER", "O", "S-LOC")
@@ -402,11 +396,6 @@ def test_the_usual_metric_follows_from_the_labels():
 
 
 # Prediction
-
-
-@pytest.fixture(scope="module")
-def wordpiece(one_block):
-    return WordPiece.from_directory(one_block, max_length=16)
 
 
 def some_sentences(rows, *, seed=0, longest=30):

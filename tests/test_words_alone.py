@@ -62,8 +62,7 @@ def test_what_a_reader_should_know_is_said():
     said = " ".join(warnings(kind, task, held_out, others))
     assert "no better than one constant answer" in said
     assert "Never predicted, though test rows have them (how many): b (8), c (2). --class-weights balanced and" in said
-    right = np.eye(3)[task.test.labels]
-    held_out = HeldOut("test", task.test, right, {"accuracy": 1.0, "f1": 1.0})
+    held_out = HeldOut("test", task.test, np.eye(3)[task.test.labels], {"accuracy": 1.0, "f1": 1.0})
     assert warnings(kind, task, held_out, {"one constant answer": 0.75}) == []
     of_f1 = task_of("classification", task.test.labels, ("a", "b"), "f1")
     assert warnings(kind, of_f1, held_out, {}) == ["F1 is of the label b, the second of the two."]

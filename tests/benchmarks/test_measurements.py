@@ -84,8 +84,7 @@ def test_bootstrap_interval_lies_within_the_rounds_and_is_the_same_twice():
 def test_only_ratios_whose_arms_ran_are_made():
     turns = {"adapters": [[1.0]], "full": [[2.0]], "forward-plain": [[1.0]]}
     assert list(pairing.paired_ratios(turns)) == ["full / adapters"]
-    more = {**turns, "fast": [[1.0]], "full@float32": [[3.0]]}
-    assert set(pairing.paired_ratios(more)) == {
+    assert set(pairing.paired_ratios({**turns, "fast": [[1.0]], "full@float32": [[3.0]]})) == {
         "full / adapters", "full@float32 / adapters", "adapters / fast", "full / fast", "full@float32 / fast",
     }  # fmt: skip
     assert pairing.paired_ratios(turns)["full / adapters"]["median"] == 2.0

@@ -127,8 +127,7 @@ def test_each_arm_of_tensorflow_is_paired_with_the_same_arm_before_a_change(tmp_
     arms = step.parse(["--before", str(tmp_path), "--arms", "full@float32", "fast", "torch-full"]).arms
     assert arms == ["full@float32", "fast", "torch-full", "before:full@float32", "before:fast"]
     assert step.split_arm(arms[3], "mixed_bfloat16") == ("full", "float32")
-    turns = {arm: [[100.0 + 10 * place]] for place, arm in enumerate(arms)}
-    ratios = pairing.paired_ratios(turns)
+    ratios = pairing.paired_ratios({arm: [[100.0 + 10 * place]] for place, arm in enumerate(arms)})
     assert ratios["before:fast / fast"]["median"] == 140 / 110
     assert ratios["before:full@float32 / full@float32"]["median"] == 1.3
 
@@ -147,8 +146,7 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16", "routed"]
     hub = ["tensorflow-hub-adapters", "jax-hub-lora"]
     arms += hub if all(map(importlib.util.find_spec, ("keras_hub", "jax"))) else []
-    environment = torch_environment.FOLDER / "bin" / "python"
-    if environment.exists():
+    if (torch_environment.FOLDER / "bin" / "python").exists():
         arms.append("torch-adapters")
     options = ("--smoke", "--batches", "short", "--threads", "1", "--output", str(tmp_path / "a.json"))
     done = run_script("step.py", *options, "--arms", *arms)
