@@ -6,6 +6,7 @@ fixtures`).
 
 import json
 import math
+import os
 import pathlib
 import shutil
 import zipfile
@@ -367,7 +368,7 @@ def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(
         is_refused(message, export_adapter, model, tmp_path)
         return model
 
-    def failing(path, *arguments, **options):
+    def failing(*arguments, **options):
         raise InputError("no space")
 
     model = refused(tiny_model(), "no adapter to export")
@@ -380,6 +381,11 @@ def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(
         (tmp_path / file).write_text("an earlier one")
     with monkeypatch.context() as patched:
         patched.setattr("tf_adapters.adapterhub.bridge.write_safetensors", failing)
+        is_refused("no space", export_adapter, words, tmp_path, head=False)
+    assert (tmp_path / "adapter_config.json").read_text() == "an earlier one"
+    with monkeypatch.context() as patched:
+        replace = os.replace
+        patched.setattr(os, "replace", lambda old, new: failing() if new.parent == tmp_path else replace(old, new))
         is_refused("no space", export_adapter, words, tmp_path, head=False)
     assert not (tmp_path / "adapter_config.json").exists(), "an earlier description stands beside other weights"
     (tmp_path / "head_config.json").write_text("an earlier one")

@@ -60,7 +60,7 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         (f"{TRAIN} --trainable=head --sharing=layer", "--sharing is for adapters, and --trainable head trains none"),
         (f"{TRAIN} --precision=half", "--precision half is unknown: use one of float32, mixed_bfloat16, mixed_float16"),
         (f"{TRAIN} --batch-size=4 --xla", "--batch-size 4 is above the 2 training examples"),
-        (f"{TRAIN} --max-length=65", "--max-length 65 is beyond the 64 positions of encoder: give 64 or less"),
+        (f"{TRAIN} --max-length=65", "--max-length 65 is beyond the 64 positions of ./encoder: give 64 or less"),
         (f"{TRAIN} --task=glue/sst2", "--task glue/sst2 and --train train.csv exclude each other"),
         (f"{TRAIN} --data-dir=tfds", "--data-dir tfds belongs to --task NAME"),
         (f"{TRAIN} --resume", "--resume: out holds no interrupted run; start one without --resume"),

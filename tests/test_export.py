@@ -397,7 +397,7 @@ def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
         (directory, {}, r"film/1 is there already.*film/2"),
         (tmp_path / "film", {}, "must end in a version number.*film/1"),
         (tmp_path / "1", {"storage": "int8"}, "storage='int8'.*bfloat16"),
-        (tmp_path / "1", {"text": "bert"}, "must be the tokenizer"),
+        (tmp_path / "1", {"text": "bert"}, "must be a tokenizer of this"),
         (tmp_path / "1", words, "needs a model with the head 'token-classification'"),
     ):
         is_refused(message, export_saved_model, model, path, **{"text": wordpiece, **options})

@@ -70,8 +70,9 @@ def test_upper_blocks_go_on_where_the_stored_ones_ended(head, fast, policy, word
         other = expected[name].numpy()
         if head != "classification":
             one, other = one[real], other[real]
-        # Other sizes of batches round float32 otherwise; a block that is left out changes logits by 3e-4 and more.
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        # Other sizes of batches round otherwise, in bfloat16 a few states on some processors; a block that is left out
+        # changes all logits by 3e-4 and more.
+        assert (np.abs(one - other) < 1e-5).mean() >= (1 if policy == "float32" else 0.75)
     # The model is what it was, and the part of it trains what it trains.
     assert [weight.name for weight in model.weights] == names == [weight.name for weight in upper.weights]
     assert [v.ref() for v in upper.trainable_variables] == [v.ref() for v in model.trainable_variables]

@@ -5,7 +5,6 @@ import contextlib
 import errno
 import io
 import os
-import shutil
 from unittest import mock
 
 import pytest
@@ -15,6 +14,7 @@ from tests.cases import nightly_but
 from tests.conftest import write_csv
 from tf_adapters import AdapterConfig, add_adapters, fit, load_backbone, load_tokenizer, save_adapter, set_trainable
 from tf_adapters._keras import keras
+from tf_adapters.adapterhub import export_adapter
 from tf_adapters.errors import InputError
 from tf_adapters.tasks import task_from_files
 from tf_adapters.training.disk import SEEDS_FILE, discard_seeds
@@ -90,7 +90,7 @@ def test_what_was_written_before_stays(cli, adapter_directory, sentences, tmp_pa
 def test_what_was_converted_before_stays(cli, checkpoint, tmp_path, code):
     model = add_adapters(load_backbone(checkpoint), AdapterConfig(2, train_layer_norm="none"))
     save_adapter(set_trainable(model), tmp_path / "ours", task={"kind": "classification"})
-    shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
+    export_adapter(model, tmp_path / "theirs")
     before = tree(tmp_path / "theirs")
     with failing(tmp_path / "theirs", code):
         refused(cli("convert", tmp_path / "ours", "--overwrite", f"--output={tmp_path / 'theirs'}"), code)

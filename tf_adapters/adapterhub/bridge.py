@@ -1,6 +1,7 @@
 """From a directory of `adapters` or PEFT to an adapter of a model, and back."""
 
 import json
+import os
 
 from tf_adapters.adapterhub import bottleneck, description, fusion, lora, peft
 from tf_adapters.adapterhub.description import DESCRIPTIONS, FILES, HEAD_DESCRIPTION, find_directory, read_description
@@ -11,7 +12,7 @@ from tf_adapters.models.injection import add_adapters, check_acts
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import transaction
 from tf_adapters.paths import to_path
-from tf_adapters.saving.atomic import remove_file, write_safetensors, write_text
+from tf_adapters.saving.atomic import folder_beside, reason, remove_file, write_safetensors, write_text
 from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.tasks.labels import check_label_names, is_default
 
@@ -157,21 +158,34 @@ def export_adapter(model, directory, *, name=None, head=True):
     described_head = head_files(model, state, written[0][2]["name"]) if head else None
     if (directory / SETTINGS_FILE).exists():
         raise InputError(f"{directory} is a directory of this package, whose weights would be replaced: give another.")
-    # First the descriptions: killed meanwhile, nothing is left that describes other weights.
-    for folder, kind, *_ in written:
-        remove_file(directory / folder / DESCRIPTIONS[kind])
-    remove_file(directory / HEAD_DESCRIPTION)
-    for folder, kind, described, arrays in written:
-        write_safetensors(directory / folder / FILES[kind][0], arrays, metadata={"format": "pt"})
-        _write_json(directory / folder / DESCRIPTIONS[kind], {**about, **described})
-    if described_head is None:
-        for file in FILES["head"]:  # of an earlier export
-            remove_file(directory / file)
-    else:
-        described, weights = described_head
-        write_safetensors(directory / "model_head.safetensors", weights, metadata={"format": "pt"})
-        _write_json(directory / "head_config.json", {**about, **described})
+    try:
+        with folder_beside(directory / HEAD_DESCRIPTION) as new:
+            for folder, kind, described, arrays in written:
+                write_safetensors(new / folder / FILES[kind][0], arrays, metadata={"format": "pt"})
+                _write_json(new / folder / DESCRIPTIONS[kind], {**about, **described})
+            if described_head is not None:
+                described, weights = described_head
+                write_safetensors(new / "model_head.safetensors", weights, metadata={"format": "pt"})
+                _write_json(new / HEAD_DESCRIPTION, {**about, **described})
+            _move(new, directory)
+    except OSError as error:
+        raise InputError(f"{directory} cannot be written: {reason(error)}.") from None
     return directory
+
+
+def _move(new, directory):
+    """Put the files of a folder in the place of an earlier export's. The earlier descriptions go first and the new ones
+    come last: killed meanwhile, nothing describes other weights."""
+    paths = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_is_description)
+    for path in (HEAD_DESCRIPTION, *FILES["head"], *filter(_is_description, paths)):
+        remove_file(directory / path)
+    for path in paths:
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(new / path, directory / path)
+
+
+def _is_description(path):
+    return path.suffix == ".json"
 
 
 def _write_json(path, content):
