@@ -46,7 +46,7 @@ def save_adapter(
     Args:
         model: the trained model.
         directory: path; folders are made as needed.
-        text: `WordPiece`, whose settings are kept, or None.
+        text: `Tokenizer`, whose settings are kept, or None.
         recipe: str or None, name of the recipe.
         task: dict that JSON can hold, or None: name, kind ("classification", "regression",
             "multi-label"), metric, and `text_pairs`, whether it reads two texts.

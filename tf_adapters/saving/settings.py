@@ -208,7 +208,7 @@ def commit(directory, settings):
     """Make the weights that lie under their other name, and these settings, the directory's content."""
     try:
         describe(directory, settings)
-    except BaseException:
+    except InputError:
         with contextlib.suppress(OSError):
             (directory / NEXT_WEIGHTS_FILE).unlink(missing_ok=True)
         raise
