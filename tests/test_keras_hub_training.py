@@ -273,6 +273,17 @@ def test_a_model_that_was_trained_as_a_whole_goes_into_a_keras_file(encoder, tas
     np.testing.assert_allclose(np.load(tmp_path / "b.npy"), model.predict(inputs(model), verbose=0), atol=2e-6)
 
 
+def test_a_first_step_that_fails_leaves_the_model_its_values(encoder, task, tmp_path, monkeypatch):
+    model = new_model(encoder)
+    before = [array(variable) for variable in model.weights]
+    with monkeypatch.context() as within, pytest.raises(ZeroDivisionError):
+        fails = "make_train_function", lambda step: setattr(step, "train_function", lambda *_: 1 / 0)
+        within.setattr(TrainingStep, *fails)
+        train(model, task, tmp_path / "a")
+    assert all(map(np.array_equal, map(array, model.weights), before))
+    train(model, task, tmp_path / "b", epochs=1)
+
+
 def test_what_the_second_door_does_not_train_is_refused_and_changes_nothing(encoder, task, tmp_path):
     model = new_model(encoder)
     is_refused("cache_frozen=True is for door", train, model, task, tmp_path / "a", cache_frozen=True)

@@ -187,6 +187,19 @@ def sync_state(model):
         model.jax_state_sync()
 
 
+@contextlib.contextmanager
+def values_kept(model):
+    """While it lasts, a first step of `fit` that fails leaves variables the values from before; on JAX Keras takes
+    these away for a step, and gives back those of the latest one alone."""
+    values = [(one, one._value) for one in (*model.variables, *model.optimizer.variables, *model.metrics_variables)]
+    try:
+        yield
+    except BaseException:
+        for one, value in values:
+            one._value = value if one._value is None else one._value
+        raise
+
+
 def preset_file(source, name):
     """The path of a file of a preset, which is fetched if it is not here; None where the preset has none. Publicly
     KerasHub gives no file of one."""

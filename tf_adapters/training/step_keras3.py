@@ -37,6 +37,10 @@ class TrainingStep(keras.Model):
                 contexts.enter_context(change.computing())
             return self.inner(inputs, training=training)
 
+    def fit(self, *args, **kwargs):
+        with internals.values_kept(self):
+            return super().fit(*args, **kwargs)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         # The weight is the whole batch's: not every loss here has an entry for each row.
         loss = super().compute_loss(x, y, y_pred, training=training)
