@@ -16,6 +16,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import Scorer
 from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.injection import add_adapters
+from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import cast_frozen, set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds
@@ -29,7 +30,7 @@ from tf_adapters.tasks.analysis import class_report
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.tokenizer import Tokenizer, load_tokenizer
-from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns
+from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns, refuse_other
 from tf_adapters.training.fit import fit
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
@@ -271,6 +272,10 @@ class Experiment:
                 continue
             door_called(self.door).ops.clear_session()
             model, tokenizer = self.build(seed)
+            if runs.runs:
+                before = read_settings(runs.folder(runs.runs[0]["seed"]))["backbone"]["sha256"]
+                now = {"encoder": state_of(model).digest(model)}
+                refuse_other(output, "seeds of a run", {"encoder": before}, now)
             observer.begin(seed, self.task_of(seed), model)
             folder = runs.folder(seed)
             going_on = resume and (folder / RESUME_FOLDER).is_dir()
@@ -303,8 +308,8 @@ class Experiment:
             "recipe": self.recipe.name,
             "adapter": self.adapter.to_dict(),
             "source": self.source,
-            "fused": {name: str(directory) for name, directory in self.fused.items()},
-            "pretrained": self.pretrained and read_settings(self.pretrained)["weights"]["sha256"],
+            "fused": {name: _weights_of(directory) for name, directory in self.fused.items()},
+            "pretrained": self.pretrained and _weights_of(self.pretrained),
             "trainable": self.trainable,
             "max_length": self.max_length,
             "precision": self.precision,
@@ -318,6 +323,10 @@ class Experiment:
 
     def _seed(self, seed):
         return self.settings.seed if seed is None else seed
+
+
+def _weights_of(directory):
+    return read_settings(directory)["weights"]["sha256"]
 
 
 def held_out_rows(task):
