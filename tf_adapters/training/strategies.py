@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.door import door_of
+from tf_adapters.ranges import check_choice
 from tf_adapters.text.batching import part_of
 from tf_adapters.training.settings import STRATEGIES, check_rows, for_one_device, read_cluster
 
@@ -44,8 +45,7 @@ def make_strategy(name):
     ...     model = set_trainable(add_adapters(load_backbone("minilm")))
     >>> result = fit(model, task, tokenizer, "adapters/mirrored", strategy=strategy, epochs=3, learning_rate=1e-3)
     """
-    if name not in STRATEGIES:
-        raise InputError(f"{{strategy}} is unknown: use one of {', '.join(STRATEGIES)}.", strategy=name)
+    check_choice("strategy", name, STRATEGIES)
     return {"mirrored": _mirrored, "multi-worker": _multi_worker}[name]()
 
 
