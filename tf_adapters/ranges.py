@@ -123,6 +123,10 @@ class Choice:
         values: tuple of the words that it can be, or None for any value.
         panel: str, where the command line's help has it.
         metavar: str, what that has for the value, or None for the type.
+        of: of a study's option with several values what reads one of its words (`str`, `int` or `float`), or None;
+            `values` are then those of each word.
+        smoke: the value with which a study's `--smoke` shows that it runs, or None for the default.
+        extends: bool, whether a study that has begun may go on with more values.
     """
 
     help: str
@@ -142,6 +146,9 @@ class Choice:
     values: Optional[Tuple[str, ...]] = None
     panel: str = "Training"
     metavar: Optional[str] = None
+    of: Optional[Callable] = None
+    smoke: object = None
+    extends: bool = False
 
     def name_of(self, field):
         """What the field is called beside those of other classes, such as `adapter_dropout`."""

@@ -1,12 +1,13 @@
 """What a study is: its options, arms that are trained on tasks, the choice of a rate, what that comes to, its table."""
 
 import dataclasses
+import functools
 import json
 import os
-from typing import Callable, ClassVar, Optional, Tuple
+from typing import ClassVar, Optional, Tuple
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.ranges import RANGES, Choice, Whole, choices_of
+from tf_adapters.ranges import RANGES, Whole, choice, choices_of
 from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.figure import arms_by_task
@@ -34,25 +35,8 @@ KEEPS = ("best", "last")
 FURTHER = {"glue/mnli": ("mismatched", "validation_mismatched")}
 
 
-@dataclasses.dataclass(frozen=True)
-class Option(Choice):
-    """What is known of an option of a study; `values` are those of each word of it.
-
-    Attributes:
-        of: for a field of several values, what reads one of its words (`str`, `int` or `float`); None for one of one.
-        smoke: the value with which `--smoke` shows that the study runs, or None for the default.
-        extends: bool, whether a study that has begun may go on with more values.
-    """
-
-    panel: str = "Study"
-    of: Optional[Callable] = None
-    smoke: object = None
-    extends: bool = False
-
-
-def option(default, help, **about):
-    """A field of a study that is an option of its command."""
-    return dataclasses.field(default=default, metadata={"choice": Option(help, **about)})
+# A field of a study that is an option of its command.
+option = functools.partial(choice, panel="Study")
 
 
 def several(default, help, range, **about):

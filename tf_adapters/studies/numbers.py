@@ -10,7 +10,7 @@ from tf_adapters.tasks.metrics import METRICS
 def about_rows(task, reported):
     """What a run says of its rows, a dict."""
     return {
-        "metric": primary_of(task),
+        "metric": METRICS[task.metric].primary,
         "train_rows": len(task.train),
         "reported_rows": len(reported),
         "constant": constant_score(task, reported),
@@ -18,16 +18,11 @@ def about_rows(task, reported):
     }
 
 
-def primary_of(task):
-    """The name of the number that counts of a task."""
-    return METRICS[task.metric].primary
-
-
 def constant_score(task, reported):
     """The metric of answering each row alike, with the rows' most frequent label, or None."""
     kind = get_kind(task.kind)
     constant = kind.constant(reported, task.labels)
-    return None if constant is None else kind.score(task.metric, reported, constant)[primary_of(task)]
+    return None if constant is None else kind.score(task.metric, reported, constant)[METRICS[task.metric].primary]
 
 
 def constant_loss(task, reported):
@@ -95,13 +90,14 @@ SCORES = {"score": score_words, "sd": of("sd", percent)}
 
 
 def is_failed(run):
-    """Whether a run diverged, which is a finding about its rate."""
-    return run.get("scores") is None
+    """Whether a run diverged, which is a finding about its rate, or has a score that is not a number."""
+    return run.get("scores") is None or score_of(run) is None
 
 
 def best_validation(run):
-    """The best validation number of a run's epochs."""
-    return max(epoch[run["metric"]] for epoch in run["validation"])
+    """The best validation number of a run's epochs, of which some may have none."""
+    numbers = (epoch[run["metric"]] for epoch in run["validation"])
+    return max((number for number in numbers if number is not None), default=-math.inf)
 
 
 def score_of(run, name="reported"):
