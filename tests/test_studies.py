@@ -22,12 +22,12 @@ from tf_adapters.saving.directory import load_trained
 from tf_adapters.studies import STUDIES, Ablation, Init, LowResource, Sharing, Stability, TradeOff, get_study, run
 from tf_adapters.studies import attack as pwws
 from tf_adapters.studies.ablation import VARIANTS
-from tf_adapters.studies.attack import UNKNOWN, Text, WordNet, attack, entities_of, entity_swaps, reading_unknown
+from tf_adapters.studies.attack import UNKNOWN, Text, attack, entities_of, entity_swaps, reading_unknown, synonyms
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
 from tf_adapters.studies.cross_lingual import CrossLingual
 from tf_adapters.studies.figure import write_figure
-from tf_adapters.studies.inside import GradientNorms, groups_of, width
+from tf_adapters.studies.inside import batches_of, gradient_norms, groups_of, width
 from tf_adapters.studies.lab import Lab, read_values
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
 from tf_adapters.studies.rows import by_language, held_out, load
@@ -297,12 +297,12 @@ def test_an_arm_of_which_every_run_failed_has_no_score_of_other_languages():
 
 
 def test_synonyms_are_of_the_same_part_of_speech_and_capitalised_alike():
-    words = WordNet(Thesaurus())
-    assert words.synonyms("film", "n") == ["movie", "moving picture"] and words.synonyms("film", "v") == ["shoot"]
+    reader = Thesaurus()
+    assert synonyms(reader, "film", "n") == ["movie", "moving picture"] and synonyms(reader, "film", "v") == ["shoot"]
     # Its texts have "film" as a noun ten times as often, and "watch" as a verb.
-    assert words.synonyms("film") == ["movie", "moving picture"] and words.synonyms("watching") == ["view"]
-    assert words.synonyms("Films") == ["Movie", "Moving picture"] and words.synonyms("good", "r") == []
-    assert words.synonyms("is", "v") == words.synonyms("3rd") == words.synonyms("unheard") == []
+    assert synonyms(reader, "film") == ["movie", "moving picture"] and synonyms(reader, "watching") == ["view"]
+    assert synonyms(reader, "Films") == ["Movie", "Moving picture"] and synonyms(reader, "good", "r") == []
+    assert synonyms(reader, "is", "v") == synonyms(reader, "3rd") == synonyms(reader, "unheard") == []
 
 
 def test_texts_are_cut_so_that_they_come_back_as_they_were():
@@ -580,14 +580,14 @@ def test_gradient_norms_are_those_of_a_tape_and_reach_frozen_layers(checkpoint, 
     model = load_backbone(checkpoint)
     add_adapters(model, AdapterConfig(4, init_stddev=0.3, train_layer_norm="encoder"), seed=0)
     set_trainable(model, "adapters")
-    norms = GradientNorms(model, load_tokenizer(model, max_length=16), data, 8, 2, 0)
-    groups, found = groups_of(model), norms()
+    batches = batches_of(model, load_tokenizer(model, max_length=16), data, 8, 2, 0)
+    groups, found = groups_of(model), gradient_norms(model, data, batches)()
     assert list(found) == ["embeddings", *(f"block {block}" for block in range(4)), "pooler", "adapters", "head"]
     everything = {id(variable) for variable in model.weights if variable.dtype.is_floating}
     taken = [id(variable) for group in groups.values() for variable in group]
     assert len(taken) == len(set(taken)) and set(taken) == everything
     by_hand = {name: [] for name in groups}
-    for inputs, labels in norms.batches:
+    for inputs, labels in batches:
         for name, group in groups.items():
             with tf.GradientTape() as tape:
                 tape.watch(group)
