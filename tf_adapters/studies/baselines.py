@@ -85,11 +85,7 @@ BASELINES = {"tf-idf": tf_idf, "network": network, "layer-mix": layer_mix}
 
 
 def train_baseline(name, task, reported, **settings):
-    """One of `BASELINES`; a dict as `Lab.train` gives it.
-
-    Raises:
-        InputError: the task is of another kind than they are for.
-    """
+    """One of `BASELINES`; a dict as `Lab.train` gives it. InputError for a task of another kind than they are for."""
     if task.kind not in KINDS:
         raise InputError(
             f"{{baselines}} are for {' and '.join(KINDS)}, and {task.name} is of the kind {task.kind}: leave them out.",

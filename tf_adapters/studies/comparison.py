@@ -360,11 +360,7 @@ class Comparison:
         return found
 
     def summarise(self, values):
-        """What the measured values come to, a dict for JSON.
-
-        Args:
-            values: list of dicts, what identifies a value beside what was measured, in the order of measuring.
-        """
+        """What values, dicts as `Lab.value` gives them in the order of measuring, come to; a dict for JSON."""
         summary = {"tasks": {}}
         arms = self.arms()
         for task, by_arm in self.best_runs(values).items():

@@ -106,13 +106,7 @@ class Stopped(Exception):
 
 
 class Lab:
-    """Keeps what a study measures, each value in one stroke, and trains.
-
-    Args:
-        folder: path of the study's folder.
-        study: one of `STUDIES`, with its options.
-        resume: bool, go on with what the folder holds.
-        observer: `Observer` or None.
+    """Keeps what a study measures, each value in one stroke, and trains; arguments as of `run`.
 
     Raises:
         InputError: the folder holds another study, or one with other options.
@@ -270,15 +264,8 @@ class Lab:
 
 
 class LastEpoch:
-    """A run's `reporter` that scores rows after the last epoch, unless that is the best one, whose model `fit` returns.
-
-    Args:
-        reporter: `Reporter` that hears of the run.
-        score: function of nothing that gives the scores of the model as it is.
-
-    Attributes:
-        scores: what it gave, or None.
-    """
+    """A run's `reporter` that keeps what `score()` gives after the last epoch, unless that is the best one, whose model
+    `fit` returns."""
 
     def __init__(self, reporter, score):
         self.reporter, self.score, self.scores = reporter, score, None

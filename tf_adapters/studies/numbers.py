@@ -39,11 +39,8 @@ def at_floor(scores, run):
     """Whether an arm is within noise of the constant answer; None where there is no such answer, or no score.
 
     Noise is `1 / sqrt(rows)`, which is two standard errors of an accuracy of one half, and one of a correlation of
-    nothing; or the 95 % interval of the mean over the seeds (Student's t), where that is greater.
-
-    Args:
-        scores: dict of `spread`.
-        run: dict, one of its runs.
+    nothing; or the 95 % interval of the mean over the seeds (Student's t), where that is greater. `scores` are of
+    `spread`, and `run` is one of the arm's.
     """
     from scipy.stats import t
 

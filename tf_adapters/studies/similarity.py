@@ -102,11 +102,7 @@ class Similarity(OfTrained):
 
 def draw_tokens(tokenizer, rows, count, task):
     """So many tokens of some rows, drawn by a fixed seed, none of them special: what `Tokenizer.encode` gives of the
-    texts, and the rows and places of the tokens that are drawn.
-
-    Raises:
-        InputError: the rows have fewer.
-    """
+    texts, and the rows and places of the tokens that are drawn. InputError if the rows have fewer."""
     texts = encoded(tokenizer, rows.plain())
     ids = texts["input_ids"]
     flat, row = ids.flat_values.numpy(), ids.value_rowids().numpy()

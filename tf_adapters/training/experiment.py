@@ -214,14 +214,8 @@ class Experiment:
         scorer: Optional[Scorer] = None,
         progress: Optional[Callable[[int], None]] = None,
     ) -> HeldOut:
-        """What a trained model says of the held-out rows, `HeldOut`.
-
-        Args:
-            model, tokenizer: after `train`.
-            seed: as in `task_of`.
-            scorer: another `Scorer` than the usual, or None.
-            progress: as in `Kind.predict`.
-        """
+        """What a trained model says of the held-out rows, `HeldOut`, perhaps by another `Scorer` than the usual;
+        `progress` is as in `Kind.predict`."""
         return score(
             model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress
         )
@@ -345,12 +339,8 @@ def score(model, tokenizer, task, *, batch_size=32, scorer=None, progress=None):
 def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None, door=None):
     """Load a pretrained encoder with the head that a task needs: `(model, tokenizer)`.
 
-    Args:
-        max_length: int, tokens that are kept of a text.
-        seed: int, decides the head's initial weights; Keras' global generators start from it.
-        backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or
-            None.
-        source, head_layers, door: as in `load_backbone`.
+    The seed decides the head's initial weights, and Keras' global generators start from it. The encoder of `backbone`,
+    a model without adapters, is used in place of reading it again. The rest is as in `load_backbone`.
     """
     kind = get_kind(task.kind)
     door = choose_door(door)

@@ -380,12 +380,7 @@ _JOBS = ("chief", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """What this process is among the others.
-
-    Attributes:
-        workers: int, how many processes there are.
-        number: int, this one's, from 0; that one writes.
-    """
+    """How many processes there are, and this one's number, from 0; that one writes."""
 
     workers: int = 1
     number: int = 0

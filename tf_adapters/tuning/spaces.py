@@ -170,15 +170,8 @@ def get_space(name):
 
 
 def check_values(values, recipe):
-    """A search space, checked against what a recipe has: dict from name to a tuple or a `Range`.
-
-    Args:
-        values: dict from a name in `DIMENSIONS` to a sequence of values, one value or a `Range`.
-        recipe: `Recipe`.
-
-    Raises:
-        InputError: nothing varies, a name is unknown, a value does not fit the recipe's method, ...
-    """
+    """A search space, a dict from a name in `DIMENSIONS` to a sequence of values, one value or a `Range`, checked
+    against what a recipe has: dict from name to a tuple or a `Range`."""
     if not isinstance(values, dict):
         raise InputError("{space} must be the name of a space or a dict from names to values.", space=values)
     values = dict(values)
