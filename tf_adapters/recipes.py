@@ -338,14 +338,9 @@ RECIPES = {
 
 def get_recipe(name: str) -> Recipe:
     """Return the `Recipe` called `name`; raises InputError with the known names otherwise."""
-    check_recipe(name)
-    return RECIPES[name]
-
-
-def check_recipe(name):
-    """Raise InputError unless there is such a recipe."""
     if name not in RECIPES:
         raise InputError(f"{{recipe}} is unknown: the recipes are {', '.join(RECIPES)}.", recipe=name)
+    return RECIPES[name]
 
 
 def changed_adapter(recipe, changes):

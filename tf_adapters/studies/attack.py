@@ -177,14 +177,11 @@ class Attack(Pretraining, OfTrained):
 
 def wilson(found):
     """The 95 % interval of a success rate over all texts that were attacked, by Wilson's score."""
+    from scipy.stats import binomtest
+
     tried = sum(round(value["accuracy"] * value["texts"]) for value in found)
-    if not tried:
-        return [0.0, 1.0]
     won = sum(round((value["accuracy"] - value["after"]) * value["texts"]) for value in found)
-    z, share = 1.959964, won / tried
-    middle = (share + z**2 / (2 * tried)) / (1 + z**2 / tried)
-    reach = z / (1 + z**2 / tried) * (share * (1 - share) / tried + z**2 / (4 * tried**2)) ** 0.5
-    return [max(0.0, middle - reach), min(1.0, middle + reach)]
+    return [*map(float, binomtest(won, tried).proportion_ci(method="wilson"))] if tried else [0.0, 1.0]
 
 
 def tags_of(directory, sentences):

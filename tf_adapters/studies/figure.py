@@ -34,12 +34,12 @@ def write_figure(study, summary, folder):
                 figure.savefig(temporary, format=ending, metadata=metadata)
 
 
-def panels(figure, titles, *, width=3.4, height=2.9, columns=3, **subplots):
+def panels(figure, titles, *, width=3.4, height=2.9, columns=3):
     """One panel for each title, side by side and then below: a list of Matplotlib axes."""
     columns = min(columns, max(1, len(titles)))
     rows = -(-len(titles) // columns)
     figure.set_size_inches(max(WIDTH, width * columns), max(HEIGHT, height * rows))
-    axes = figure.subplots(rows, columns, squeeze=False, **subplots).ravel()
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, title in zip(axes, titles):
         panel.set_title(title)
     for panel in axes[len(titles) :]:
@@ -193,18 +193,19 @@ def write_page(folder, output):
             raise InputError(
                 f"{drawing} is missing: run the study again with the same options and {{resume}}.", resume=NAME
             )
-        svg = drawing.read_text(encoding="utf-8")
+        svg, anchor = drawing.read_text(encoding="utf-8").partition("<svg")[2], name.replace("/", "-")
+        for mark in ('id="', 'href="#', "url(#"):  # two figures on a page would share clip paths and markers
+            svg = svg.replace(mark, f"{mark}{anchor}-")
         columns, rows = study.of_settings(content["settings"]).table(content["summary"])
         head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(word)}</td>' for word in row)}</tr>" for row in rows)
         settings = html.escape(json.dumps(content["settings"], indent=1))
-        anchor = name.replace("/", "-")
         names.append(f'<a href="#{anchor}">{html.escape(name)}</a>')
         parts.append(
             f'<h2 id="{anchor}">{html.escape(name)}</h2><p>{html.escape(study.about())}</p>'
             f'<p class="source">{html.escape(study.figures)}; {content["values"]:,} values, '
             f"{html.escape(', '.join(f'{package} {version}' for package, version in content['versions'].items()))}</p>"
-            f"<figure>{_named_apart(svg[svg.index('<svg') :], anchor)}</figure>"
+            f"<figure><svg{svg}</figure>"
             f"<table><tr>{head}</tr>{body}</table><details><summary>settings</summary><pre>{settings}</pre></details>"
         )
     if not parts:
@@ -215,10 +216,3 @@ def write_page(folder, output):
         f"<h1>Studies</h1><nav>{''.join(names)}</nav>{''.join(parts)}</html>\n",
     )
     return len(parts)
-
-
-def _named_apart(svg, prefix):
-    """The figure with names of its own: two on a page would share clip paths and markers."""
-    for mark in ('id="', 'href="#', "url(#"):
-        svg = svg.replace(mark, f"{mark}{prefix}-")
-    return svg

@@ -71,11 +71,6 @@ def rate_words(row):
     return f"{of('learning_rate', '{:g}'.format)(row)}{' (edge)' if row.get('at_edge') else ''}"
 
 
-def score_words(row):
-    """An arm's mean, as a table shows it."""
-    return f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}"
-
-
 def interval_words(found):
     """A paired difference in points, with its interval."""
     mean, *bounds = (f"{100 * value:+.2f}" for value in (found["mean"], *(found["interval"] or ())))
@@ -83,7 +78,10 @@ def interval_words(found):
 
 
 # The columns of an arm's scores.
-SCORES = {"score": score_words, "sd": of("sd", percent)}
+SCORES = {
+    "score": lambda row: f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}",
+    "sd": of("sd", percent),
+}
 
 
 def is_failed(run):

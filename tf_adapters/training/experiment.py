@@ -211,14 +211,10 @@ class Experiment:
         tokenizer: Tokenizer,
         *,
         seed: Optional[int] = None,
-        scorer: Optional[Scorer] = None,
         progress: Optional[Callable[[int], None]] = None,
     ) -> HeldOut:
-        """What a trained model says of the held-out rows, `HeldOut`, perhaps by another `Scorer` than the usual;
-        `progress` is as in `Kind.predict`."""
-        return score(
-            model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress
-        )
+        """What a trained model says of the held-out rows, `HeldOut`; `progress` is as in `Kind.predict`."""
+        return score(model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, progress=progress)
 
     def score_rows(
         self, model: Model, tokenizer: Tokenizer, rows: Any, *, seed: Optional[int] = None
@@ -329,10 +325,10 @@ def held_out_rows(task):
     return ("test", task.test) if labelled else ("validation", task.validation)
 
 
-def score(model, tokenizer, task, *, batch_size=32, scorer=None, progress=None):
+def score(model, tokenizer, task, *, batch_size=32, progress=None):
     """What a model says of a task's held-out rows, `HeldOut`; arguments as of `Experiment.score`."""
     kind, (split, rows) = get_kind(task.kind), held_out_rows(task)
-    outputs = kind.predict(scorer or Scorer(model, tokenizer, batch_size=batch_size), rows, progress=progress)
+    outputs = kind.predict(Scorer(model, tokenizer, batch_size=batch_size), rows, progress=progress)
     return HeldOut(split, rows, outputs, kind.score(task.metric, rows, outputs))
 
 

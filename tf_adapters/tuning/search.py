@@ -223,12 +223,10 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             DivergedError: training with one of the seeds diverges, now or in an earlier call; nothing but that is kept.
         """
         folder = to_path(folder)
-        results = self.results(folder)
-        if results:
+        if results := self.results(folder):
             remove_leftovers(folder)
-        if "diverged" in results:
-            raise DivergedError(results["diverged"])
-        if results:
+            if "diverged" in results:
+                raise DivergedError(results["diverged"])
             return results
         runs = SeedRuns(folder, metric=self.metric, settings=self.identity(hp), resume=True)
         try:
