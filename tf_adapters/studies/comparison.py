@@ -46,23 +46,14 @@ def several(default, help, range, **about):
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """One of the ways of training that a study compares.
+    """One of the ways of training that a study compares."""
 
-    Attributes:
-        title: str, for tables and figures.
-        trainable: str, as in `set_trainable`, or the name of one of `BASELINES`, which fine-tune nothing.
-        adapter: dict of the adapter's fields that are other than the recipe's.
-        settings: dict of the run's that are other than the recipe's, by the fields of `TrainingSettings`.
-        recipe: str, name of the recipe, or None for the study's.
-        rates: the learning rates that are tried, or None for the study's.
-    """
-
-    title: str
-    trainable: str = "adapters"
-    adapter: dict = dataclasses.field(default_factory=dict)
-    settings: dict = dataclasses.field(default_factory=dict)
-    recipe: Optional[str] = None
-    rates: Optional[Tuple[float, ...]] = None
+    title: str  # for tables and figures
+    trainable: str = "adapters"  # as in `set_trainable`, or the name of one of `BASELINES`, which fine-tune nothing
+    adapter: dict = dataclasses.field(default_factory=dict)  # its fields that are other than the recipe's
+    settings: dict = dataclasses.field(default_factory=dict)  # the same of `TrainingSettings`
+    recipe: Optional[str] = None  # its name; None for the study's
+    rates: Optional[Tuple[float, ...]] = None  # the learning rates that are tried; None for the study's
 
     @property
     def is_adapters(self):

@@ -39,19 +39,12 @@ from tf_adapters.training.strategies import processes_of, refuse_workers, scope_
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Predictions on rows that were not trained on: test where it has labels, otherwise validation.
+    """Predictions on rows that were not trained on: test where it has labels, otherwise validation."""
 
-    Attributes:
-        split: `"test"` or `"validation"`.
-        rows: the rows of that split.
-        outputs: what `Kind.predict` gave for them.
-        numbers: dict of the task's metric.
-    """
-
-    split: str
-    rows: object
-    outputs: object
-    numbers: dict
+    split: str  # "test" or "validation"
+    rows: object  # of that split
+    outputs: object  # what `Kind.predict` gave for them
+    numbers: dict  # of the task's metric
 
 
 class Observer:

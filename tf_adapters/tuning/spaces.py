@@ -44,17 +44,11 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Dimension:
-    """Something that may vary.
+    """Something that may vary."""
 
-    Attributes:
-        option: str, of `tf-adapters train`.
-        types: str, what its values are: "int", "float", "word", "int or word", "float or word".
-        field: str, the adapter's field that it sets, or None for a setting of the run.
-    """
-
-    option: str
-    types: str
-    field: Optional[str] = None
+    option: str  # of `tf-adapters train`
+    types: str  # what its values are: "int", "float", "word", "int or word", "float or word"
+    field: Optional[str] = None  # the adapter's field that it sets; None for a setting of the run
 
 
 DIMENSIONS = {
@@ -71,19 +65,12 @@ DIMENSIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What a search varies, and around what.
+    """What a search varies, and around what."""
 
-    Attributes:
-        name: str, as given to `AdapterHyperModel` and `--space`.
-        recipe: str, the `Recipe` that has everything else.
-        values: dict from a name in `DIMENSIONS` to a tuple of values, one of which alone is fixed, or a `Range`.
-        source: str, paper and section, and what is added.
-    """
-
-    name: str
-    recipe: str
-    values: Dict[str, object]
-    source: str
+    name: str  # as given to `AdapterHyperModel` and `--space`
+    recipe: str  # the `Recipe` that has everything else
+    values: Dict[str, object]  # from a name in `DIMENSIONS` to a tuple, one value of which alone is fixed, or a `Range`
+    source: str  # paper and section, and what is added
 
 
 _SIZES_OF_HE = (64, 128, 256)
