@@ -284,11 +284,8 @@ def read_wordnet(folder=None):
                 root = nltk.data.find(place)
                 break
         else:
-            raise InputError(
-                "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
-                "{wordnet}.",
-                wordnet=NAME,
-            )
+            how = "run `python -m nltk.downloader wordnet`, or give a folder with its files by {wordnet}"
+            raise InputError(f"WordNet is missing: {how}.", wordnet=NAME)
     else:
         root = to_path(folder)
         if not (root / "data.noun").is_file():

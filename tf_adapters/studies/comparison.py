@@ -187,12 +187,8 @@ class Comparison:
             if getattr(self, name) not in known:
                 raise InputError(f"{{{name}}} must be one of {', '.join(known)}.", **{name: getattr(self, name)})
         if self.keep not in (KEEPS if self.keeps_last else KEEPS[:1]):
-            raise InputError(
-                "{keep} must be best or last."
-                if self.keeps_last
-                else "{keep} is best in this study, which looks at more than the last epoch: leave it out.",
-                keep=self.keep,
-            )
+            why = "must be best or last" if self.keeps_last else "is best in this study, which looks at more epochs"
+            raise InputError(f"{{keep}} {why}.", keep=self.keep)
 
     def arms(self):
         """The `Arm`s by name, a dict."""
@@ -232,8 +228,7 @@ class Comparison:
             task = load(name, self.data_dir, self.metric)
             if self.kinds is not None and task.kind not in self.kinds:
                 raise InputError(
-                    f"{{tasks}}: {name} is of the kind {task.kind}, and this study is for {', '.join(self.kinds)}: "
-                    "leave it out.",
+                    f"{{tasks}}: {name} is of the kind {task.kind}: give tasks of {', '.join(self.kinds)}.",
                     tasks=list(self.tasks),
                 )
 

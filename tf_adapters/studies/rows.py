@@ -37,8 +37,7 @@ def _read(name, data_dir):
             files[split] = found[0]
         elif split != "test":
             raise InputError(
-                f"{{tasks}}: the folder {folder} has no {split}.csv, .tsv or .jsonl: put one there, with columns text "
-                "and label, or name a task.",
+                f"{{tasks}}: {folder} has no {split}.csv, .tsv or .jsonl: put one there, with columns text and label.",
                 tasks=name,
             )
     return dataclasses.replace(task_from_files(**files), name=str(name))

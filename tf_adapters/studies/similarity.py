@@ -110,8 +110,7 @@ def draw_tokens(tokenizer, rows, count, task):
     usable = np.flatnonzero(~np.isin(flat, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id]))
     if len(usable) < count:
         raise InputError(
-            f"{{tokens}}: the reported rows of {task} have {len(usable):,} tokens beside special ones: give at most "
-            "that many, or more rows.",
+            f"{{tokens}}: the reported rows of {task} have {len(usable):,} beside special ones: give no more.",
             tokens=count,
         )
     # RandomState's stream is frozen by NumPy.

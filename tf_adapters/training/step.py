@@ -210,9 +210,8 @@ class GradientCheckpointing(Change):
                     dropouts.append((layer, max(1, uses)))
                 elif getattr(layer, "rate", 0) or getattr(layer, "drop_prob", 0):
                     raise InputError(
-                        f"{{checkpoint_gradients}}: the dropout {layer.name!r} ({type(layer).__name__}) of "
-                        f"block {index} cannot draw the same mask twice; leave the option out, or build the model "
-                        "without that dropout.",
+                        f"{{checkpoint_gradients}}: the dropout {layer.name!r} ({type(layer).__name__}) of block "
+                        f"{index} cannot draw the same mask twice; leave the option out, or that dropout.",
                         checkpoint_gradients=True,
                     )
             self._blocks.append((block, dropouts))

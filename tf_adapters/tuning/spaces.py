@@ -176,8 +176,7 @@ def check_values(values, recipe):
         values[name] = choice
     if not any(map(varies, values.values())):
         raise InputError(
-            "space is empty: nothing varies in it; give a name two values or a range, such as learning_rate=(1e-4, "
-            "1e-3)."
+            "space is empty: nothing varies in it; give two values or a range, such as learning_rate=(1e-4, 1e-3)."
         )
     modes = values.get("trainable", (recipe.trainable,))
     fields = {field.name for field in dataclasses.fields(recipe.adapter)}
@@ -189,8 +188,7 @@ def check_values(values, recipe):
             )
         if dimension.field is not None and dimension.field not in fields:
             raise InputError(
-                f"space: {name} is no setting of the method of recipe {recipe.name} ({recipe.adapter.method}): leave "
-                "it out."
+                f"space: {name} is no setting of the method of recipe {recipe.name} ({recipe.adapter.method})."
             )
         for value in (choice.low, choice.high) if isinstance(choice, Range) else choice:
             _check_value(name, dimension.field, value, recipe)
