@@ -346,7 +346,7 @@ def test_bad_space_is_one_clear_sentence(new):
         ({"size": (1, 2)}, {}, "space: 'size' cannot be searched: use one of trainable, bottleneck_size"),
         ({"bottleneck_size": (2, 2)}, {}, "space: bottleneck_size has a value twice"),
         ({"bottleneck_size": (0, 2)}, {}, "space: bottleneck_size=0 must be an integer of at least 1"),
-        ({"learning_rate": ("fast", 1.0)}, {}, "space: learning_rate='fast' must be a float"),
+        ({"learning_rate": ("fast", 1.0)}, {}, "space: learning_rate='fast' must be a number above 0"),
         ({"activation": ("gelu", "gelo")}, {}, "space: activation='gelo'"),
         ({"activation": Range(1, 2)}, {}, "space: activation has no range"),
         ({"bottleneck_size": (2, 4)}, {"recipe": "he-2021-full"}, "is for adapters, and trainable is full"),
@@ -354,7 +354,7 @@ def test_bad_space_is_one_clear_sentence(new):
         ({"rank": (2, 4)}, {}, "space: rank is no setting of the method of recipe default"),
         ("default", {}, "space: sharing 3 contradicts the model: .*encoder has 2 blocks"),
         ({"trainable": ("adapters", "head")}, {"fast": True}, "fast=True is for adapters"),
-        ({"epochs": (1, 2)}, {"objective": "worst"}, "objective='worst' is unknown: use 'mean' or 'best'"),
+        ({"epochs": (1, 2)}, {"objective": "worst"}, "objective='worst' is unknown: use one of mean, best"),
     ):
         with pytest.raises(InputError, match=message):
             new(space, **arguments)

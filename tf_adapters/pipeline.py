@@ -1,6 +1,5 @@
 """From a trained model, or its adapter directory, to answers for texts."""
 
-import dataclasses
 import os
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
@@ -136,20 +135,20 @@ def predict(
     >>> sorted(answer), sorted(answer["probabilities"])
     (['label', 'probabilities'], ['negative', 'positive'])
     """
-    pipeline = _Pipeline.of(
-        model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast, door=door
-    )
-    pairs = pipeline.task.get("text_pairs")
-    if pairs not in (None, text_pairs is not None) and pipeline.kind.name != "question-answering":
+    scorer, kind, labels, task = _scorer(model, kind, tokenizer, batch_size, backbone=backbone, fast=fast, door=door)
+    pairs = task.get("text_pairs")
+    if pairs not in (None, text_pairs is not None) and kind.name != "question-answering":
         raise InputError(
             f"{{text_pairs}}: {model} was trained on {_TRAINED[bool(pairs)]}, give it these.",
             text_pairs="given" if text_pairs is not None else None,
         )
-    rows = pipeline.rows(texts, text_pairs)
-    if not len(rows):
-        return []
-    outputs = pipeline.kind.predict(pipeline.scorer, rows, progress=progress)
-    return pipeline.kind.records(rows, outputs, pipeline.labels)
+    if isinstance(texts, (str, bytes)) or isinstance(text_pairs, (str, bytes)):
+        raise InputError("texts must be a list of texts: give [text] for one.")
+    texts, text_pairs = list(texts), None if text_pairs is None else list(text_pairs)
+    if text_pairs is not None and len(text_pairs) != len(texts):
+        raise InputError(f"text_pairs has {len(text_pairs)} texts and texts {len(texts)}: give one for each.")
+    rows = with_value_range(get_reader(kind.name).of_texts(texts, text_pairs), task) if texts else ()
+    return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels) if len(rows) else []
 
 
 def evaluate(
@@ -179,14 +178,11 @@ def evaluate(
     Raises:
         InputError: as `load_pipeline`; rows without labels, or a metric of another kind.
     """
-    pipeline = _Pipeline.of(
-        model, kind=kind, tokenizer=tokenizer, backbone=backbone, batch_size=batch_size, fast=fast, door=door
-    )
+    scorer, kind, labels, task = _scorer(model, kind, tokenizer, batch_size, backbone=backbone, fast=fast, door=door)
     if isinstance(rows, (str, os.PathLike)):
-        path, reading = rows, kept_reading(pipeline.task.get("reading"), rows, format=None)
-        rows = rows_from_file(path, kind=pipeline.kind.name, labels=pipeline.labels, **reading)
-        rows = with_value_range(rows, pipeline.task)
-        pairs = pipeline.task.get("text_pairs")
+        path, reading = rows, kept_reading(task.get("reading"), rows, format=None)
+        rows = with_value_range(rows_from_file(path, kind=kind.name, labels=labels, **reading), task)
+        pairs = task.get("text_pairs")
         if pairs not in (None, getattr(rows, "text_pair", None) is not None):
             raise InputError(
                 f"{path}: {model} was trained on {_TRAINED[bool(pairs)]}, and nothing says which columns of this file "
@@ -196,52 +192,31 @@ def evaluate(
         raise InputError(
             "{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows
         )
-    kind, labels = pipeline.kind, pipeline.labels
     if kind.name not in (kinds := getattr(rows, "kinds", (kind.name,))):
         raise InputError(f"The rows are for {' or '.join(kinds)}, and the model answers {kind.name}.")
     if kind.head in NAMED and rows.label_names:
         check_label_names(
             "The rows", rows.label_names, "the model", labels or kind.num_labels(()), "give rows read in its order"
         )
-    metric = metric_of(kind.name, metric or pipeline.task.get("metric"), labels)
-    return kind.score(metric, rows, kind.predict(pipeline.scorer, rows, progress=progress))
+    metric = metric_of(kind.name, metric or task.get("metric"), labels)
+    return kind.score(metric, rows, kind.predict(scorer, rows, progress=progress))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pipeline:
-    """A `Scorer`, and what its logits mean; `task` is what a directory says of it, a dict, empty for a model."""
-
-    scorer: Scorer
-    kind: object
-    labels: tuple
-    task: dict = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, model, *, kind, tokenizer, backbone, batch_size, fast, door):
-        """Of a directory or a model; arguments as of `predict`."""
-        if isinstance(model, (str, os.PathLike)):
-            for name, value in {"kind": kind, "tokenizer": tokenizer}.items():
-                if value is not None:
-                    raise InputError(f"{name}={shown(value)} is of a model, and a directory has its own: leave it out.")
-            scorer, settings = load_pipeline(model, backbone=backbone, batch_size=batch_size, fast=fast, door=door)
-            name, labels = task_of(settings)
-            return cls(scorer, get_kind(name), labels, settings["task"] or {})
-        for name, value in {"backbone": backbone, "fast": fast, "door": door}.items():
-            if value is not None:
-                raise InputError(f"{name}={shown(value)} is of a directory, and a model has its own: leave it out.")
-        config = state_of(model).door.config_of(model)
-        kind = get_kind(kind or kind_of_model(model))
-        kind.check_model(model, f"kind={kind.name!r}")
-        labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
-        tokenizer = tokenizer or load_tokenizer(model)
-        check_text(model, tokenizer)
-        return cls(Scorer(model, tokenizer, batch_size=batch_size), kind, labels)
-
-    def rows(self, texts, text_pairs):
-        """The kind's rows, without labels."""
-        if isinstance(texts, (str, bytes)) or isinstance(text_pairs, (str, bytes)):
-            raise InputError("texts must be a list of texts: give [text] for one.")
-        texts, text_pairs = list(texts), None if text_pairs is None else list(text_pairs)
-        if text_pairs is not None and len(text_pairs) != len(texts):
-            raise InputError(f"text_pairs has {len(text_pairs)} texts and texts {len(texts)}: give one for each.")
-        return with_value_range(get_reader(self.kind.name).of_texts(texts, text_pairs), self.task) if texts else ()
+def _scorer(model, kind, tokenizer, batch_size, **of_directory):
+    """`(Scorer, Kind, names of the labels, what a directory says of its task)` of a directory or a model; arguments as
+    of `predict`."""
+    is_directory = isinstance(model, (str, os.PathLike))
+    has, other = ("a directory", "a model") if is_directory else ("a model", "a directory")
+    for name, value in ({"kind": kind, "tokenizer": tokenizer} if is_directory else of_directory).items():
+        if value is not None:
+            raise InputError(f"{name}={shown(value)} is of {other}, and {has} has its own: leave it out.")
+    if is_directory:
+        scorer, settings = load_pipeline(model, batch_size=batch_size, **of_directory)
+        name, labels = task_of(settings)
+        return scorer, get_kind(name), labels, settings["task"] or {}
+    config, kind = state_of(model).door.config_of(model), get_kind(kind or kind_of_model(model))
+    kind.check_model(model, f"kind={kind.name!r}")
+    labels = tuple(config.id2label[i] for i in range(config.num_labels)) if get_reader(kind.name).named else ()
+    tokenizer = tokenizer or load_tokenizer(model)
+    check_text(model, tokenizer)
+    return Scorer(model, tokenizer, batch_size=batch_size), kind, labels, {}

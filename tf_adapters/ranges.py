@@ -102,46 +102,28 @@ RANGES = {
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What is known of a field of settings or of a method's config besides its type and its default.
+    """What is known of a field of settings, of a study or of a method's config besides its type and its default."""
 
-    Attributes:
-        help: str, for the command line and the documentation; Markdown.
-        unit: str, what a number counts, or None.
-        source: str, paper and section, or None.
-        range: `Whole` or `Real`, or None where `RANGES` has it for other users of the name too.
-        option: str, the option of the command line without its dashes, or None for the field's name.
-        alias: str, another name of that option, or None.
-        read: function from an option's text to the value, or None where the type reads it.
-        of_recipe: bool, whether a recipe decides where nothing is given.
-        searched: str, what a search's values are ("int", "float", "word", "int or word", "float or word"), or None for
-            what no search varies.
-        kept: bool, whether an adapter directory says what it was trained with.
-        compared: bool, whether a run is only resumed with the same value.
-        one_device: bool, whether it is not for a strategy of several devices.
-        first_door: bool, whether it is for models of transformers alone.
-        of_kinds: bool, whether it is only for the kinds of tasks that name it.
-        values: tuple of the words that it can be, or None for any value.
-        panel: str, where the command line's help has it.
-        metavar: str, what that has for the value, or None for the type.
-    """
-
-    help: str
-    unit: Optional[str] = None
-    source: Optional[str] = None
-    range: object = None
-    option: Optional[str] = None
-    alias: Optional[str] = None
-    read: Optional[Callable[[str], object]] = None
-    of_recipe: bool = False
-    searched: Optional[str] = None
-    kept: bool = False
-    compared: bool = True
-    one_device: bool = False
-    first_door: bool = False
-    of_kinds: bool = False
-    values: Optional[Tuple[str, ...]] = None
-    panel: str = "Training"
-    metavar: Optional[str] = None
+    help: str  # for the command line and the documentation; Markdown
+    unit: Optional[str] = None  # what a number counts
+    source: Optional[str] = None  # paper and section
+    range: object = None  # `Whole` or `Real`; None where `RANGES` has it for other users of the name too
+    option: Optional[str] = None  # of the command line, without its dashes; None for the field's name
+    alias: Optional[str] = None  # another name of that option
+    read: Optional[Callable[[str], object]] = None  # from an option's text to the value; None where the type reads it
+    of_recipe: bool = False  # a recipe decides where nothing is given
+    searched: Optional[str] = None  # a search's values: "int", "float", "word", "int or word", "float or word"
+    kept: bool = False  # an adapter directory says what it was trained with
+    compared: bool = True  # a run is only resumed with the same value
+    one_device: bool = False  # it is not for a strategy of several devices
+    first_door: bool = False  # it is for models of transformers alone
+    of_kinds: bool = False  # it is only for the kinds of tasks that name it
+    values: Optional[Tuple[str, ...]] = None  # the words that it can be; with `of` each of its words
+    panel: Optional[str] = "Training"  # where the command line's help has it
+    metavar: Optional[str] = None  # what that has for the value; None for the type
+    of: Optional[Callable] = None  # what reads a word of several values of a study: `str`, `int` or `float`
+    smoke: object = None  # the value with which a study's `--smoke` shows that it runs; None for the default
+    extends: bool = False  # a study that has begun may go on with more values
 
     def name_of(self, field):
         """What the field is called beside those of other classes, such as `adapter_dropout`."""

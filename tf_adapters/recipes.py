@@ -65,16 +65,24 @@ class Recipe:
             )
 
 
-_REPORT = (
-    "Mohebbi & Rajaei, section 6.1 (Adam, 3e-4, 10 epochs on GLUE; 1e-4 and 50 epochs on the additional tasks) and "
-    "table 1. Batch size, length and initialisation are not stated: those of Houlsby et al. and their code (32, 128, "
-    "1e-2)."
-)
+def _report(source, *, sharing="none", train_layer_norm="none", **others):
+    adapter = AdapterConfig(init_stddev=1e-2, sharing=sharing, train_layer_norm=train_layer_norm)
+    source = (
+        "Mohebbi & Rajaei, section 6.1 (Adam, 3e-4, 10 epochs on GLUE; 1e-4 and 50 epochs on the additional tasks) and "
+        "table 1. Batch size, length and initialisation are not stated: those of Houlsby et al. and their code (32, "
+        f"128, 1e-2). {source}"
+    )
+    return {"adapter": adapter, "learning_rate": 3e-4, "epochs": 10, "source": source, **others}
 
-_DEVLIN = (
-    "'Follows Devlin et al. (2018)': the decay of 0.01; epsilon and clipping, which no paper states, are in "
-    "houlsby-code-2019."
-)
+
+def _houlsby(rate, epochs, source, **others):
+    source = (
+        f"Houlsby et al. 2019, {source} 'Follows Devlin et al. (2018)': the decay of 0.01; epsilon and clipping, which "
+        "no paper states, are in houlsby-code-2019."
+    )
+    adapter = AdapterConfig(init_stddev=1e-2, train_layer_norm="all")
+    usual = {"adapter": adapter, "learning_rate": rate, "epochs": epochs, "source": source, "weight_decay": 0.01}
+    return {**usual, **others}
 
 
 def _report_code(sharing):
@@ -102,10 +110,13 @@ def _he(size, rate, epochs, source, **others):
 
 
 def _full(rate, epochs, source, **others):
-    usual = {"adapter": AdapterConfig(), "trainable": "full"}
-    return {**usual, "learning_rate": rate, "epochs": epochs, "source": source, **others}
+    return {**_FULL, "learning_rate": rate, "epochs": epochs, "source": source, **others}
 
 
+_FULL = {"adapter": AdapterConfig(), "trainable": "full"}
+
+
+_UNSHARED = dict(train_layer_norm="encoder", head_layers=2)
 _LORA = dict(learning_rate=5e-4, epochs=60, batch_size=16, max_length=512, warmup_fraction=0.06)
 
 
@@ -124,28 +135,19 @@ RECIPES = {
                 "what the benchmark `quality` found better on SST-2's validation rows."
             ),
         ),
-        "houlsby-2019": dict(
-            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
-            learning_rate=3e-4,
-            epochs=20,
-            source=(
-                "Houlsby et al. 2019, sections 2.1, 3.1, 3.2 and 3.6. Follows the paper: initialisation 1e-2, GELU, "
-                "two unshared adapters per block, all LayerNorms. Learning rate and epochs are the middle and the "
-                "longer of its sweep ({3e-5, 3e-4, 3e-3} x {3, 20}); the length is the published code's, the paper "
-                "states none. "
-            )
-            + _DEVLIN,
-            weight_decay=0.01,
+        "houlsby-2019": _houlsby(
+            3e-4,
+            20,
+            "sections 2.1, 3.1, 3.2 and 3.6. Follows the paper: initialisation 1e-2, GELU, two unshared adapters per "
+            "block, all LayerNorms. Learning rate and epochs are the middle and the longer of its sweep ({3e-5, 3e-4, "
+            "3e-3} x {3, 20}); the length is the published code's, the paper states none.",
         ),
-        "houlsby-2019-additional": dict(
-            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="all"),
-            learning_rate=1e-4,
-            epochs=50,
-            source="Houlsby et al. 2019, section 3.3: the 17 additional tasks. One of its rates ({1e-5, 3e-5, 1e-4, "
-            "3e-3}), the middle of its epochs ({20, 50, 100}, chosen by hand from learning curves) and the largest of "
-            "its sizes ({2, 4, 8, 16, 32, 64}). `tune --space houlsby-2019-additional` has all. The length is the "
-            "published code's. " + _DEVLIN,
-            weight_decay=0.01,
+        "houlsby-2019-additional": _houlsby(
+            1e-4,
+            50,
+            "section 3.3: the 17 additional tasks. One of its rates ({1e-5, 3e-5, 1e-4, 3e-3}), the middle of its "
+            "epochs ({20, 50, 100}, chosen by hand from learning curves) and the largest of its sizes ({2, 4, 8, 16, "
+            "32, 64}). `tune --space houlsby-2019-additional` has all. The length is the published code's.",
         ),
         "houlsby-code-2019": dict(
             adapter=AdapterConfig(activation="gelu_tanh", init_stddev=1e-3, train_layer_norm="all"),
@@ -163,35 +165,21 @@ RECIPES = {
             bias_correction=False,
             decay_from_start=True,
         ),
-        "report-per-layer": dict(
-            adapter=AdapterConfig(init_stddev=1e-2, sharing="layer", train_layer_norm="none"),
-            learning_rate=3e-4,
-            epochs=10,
-            source=_REPORT
-            + " Its model 'Houlsby': one adapter for both places of a block, LayerNorms and pooler frozen. "
-            "The report attributes this sharing to Houlsby et al., whose adapters are not shared.",
+        "report-per-layer": _report(
+            "Its model 'Houlsby': one adapter for both places of a block, LayerNorms and pooler frozen. The report "
+            "attributes this sharing to Houlsby et al., whose adapters are not shared.",
+            sharing="layer",
         ),
-        "report-unshared": dict(
-            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
-            head_layers=2,
-            learning_rate=3e-4,
-            epochs=10,
-            source=_REPORT
-            + " Its model 'not shared': the count of table 1, 3,006,720, is that of the encoder's LayerNorms (not the "
+        "report-unshared": _report(
+            "Its model 'not shared': the count of table 1, 3,006,720, is that of the encoder's LayerNorms (not the "
             "embeddings') and of the first of the two classifiers.",
+            **_UNSHARED,
         ),
-        "report-3-shared": dict(
-            adapter=AdapterConfig(init_stddev=1e-2, sharing=3, train_layer_norm="none"),
-            learning_rate=3e-4,
-            epochs=10,
-            source=_REPORT + " Its model '3-shared': one adapter for the six places of three consecutive blocks.",
+        "report-3-shared": _report(
+            "Its model '3-shared': one adapter for the six places of three consecutive blocks.", sharing=3
         ),
-        "report-additional": dict(
-            adapter=AdapterConfig(init_stddev=1e-2, train_layer_norm="encoder"),
-            head_layers=2,
-            learning_rate=1e-4,
-            epochs=50,
-            source=_REPORT + " Table 3: its model 'not shared' on the additional tasks.",
+        "report-additional": _report(
+            "Table 3: its model 'not shared' on the additional tasks.", **_UNSHARED, learning_rate=1e-4, epochs=50
         ),
         "report-per-layer-code": _report_code("layer"),
         "report-unshared-code": _report_code("none"),
@@ -285,28 +273,27 @@ RECIPES = {
                 "package's own."
             ),
         ),
-        "houlsby-2019-full": _full(
+        "houlsby-2019-full": _houlsby(
             3e-5,
             3,
-            "Houlsby et al. 2019, section 3.2: full fine-tuning on GLUE, whose numbers are Devlin et al.'s (3 epochs, "
-            "batches of 32, the best of 5e-5, 4e-5, 3e-5 and 2e-5). " + _DEVLIN,
-            weight_decay=0.01,
+            "section 3.2: full fine-tuning on GLUE, whose numbers are Devlin et al.'s (3 epochs, batches of 32, the "
+            "best of 5e-5, 4e-5, 3e-5 and 2e-5).",
+            **_FULL,
         ),
-        "houlsby-2019-additional-full": _full(
+        "houlsby-2019-additional-full": _houlsby(
             3e-5,
             20,
-            "Houlsby et al. 2019, section 3.3: full fine-tuning on the additional tasks, and with --trainable top-N "
-            "variable fine-tuning. One of its rates ({1e-5, 3e-5, 1e-4, 3e-3}), the shortest of its epochs ({20, 50, "
-            "100}); `tune --space houlsby-2019-top-n` has all. " + _DEVLIN,
-            weight_decay=0.01,
+            "section 3.3: full fine-tuning on the additional tasks, and with --trainable top-N variable fine-tuning. "
+            "One of its rates ({1e-5, 3e-5, 1e-4, 3e-3}), the shortest of its epochs ({20, 50, 100}); `tune --space "
+            "houlsby-2019-top-n` has all.",
+            **_FULL,
         ),
-        "houlsby-2019-layer-norm": _full(
+        "houlsby-2019-layer-norm": _houlsby(
             3e-4,
             20,
-            "Houlsby et al. 2019, section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. "
-            "Its rate is not stated: the middle of the adapters' ({3e-5, 3e-4, 3e-3}). " + _DEVLIN,
-            trainable="layer-norm",
-            weight_decay=0.01,
+            "section 3.4 and figure 4: LayerNorms alone, 40 thousand parameters on BERT-base. Its rate is not stated: "
+            "the middle of the adapters' ({3e-5, 3e-4, 3e-3}).",
+            **{**_FULL, "trainable": "layer-norm"},
         ),
         "he-2021-full": _full(
             2e-5,
@@ -351,14 +338,9 @@ RECIPES = {
 
 def get_recipe(name: str) -> Recipe:
     """Return the `Recipe` called `name`; raises InputError with the known names otherwise."""
-    check_recipe(name)
-    return RECIPES[name]
-
-
-def check_recipe(name):
-    """Raise InputError unless there is such a recipe."""
     if name not in RECIPES:
         raise InputError(f"{{recipe}} is unknown: the recipes are {', '.join(RECIPES)}.", recipe=name)
+    return RECIPES[name]
 
 
 def changed_adapter(recipe, changes):

@@ -184,7 +184,6 @@ def _check_strategy(name, given, seeds, adapter):
         return Cluster()
     alone = [option_of(field) for field in for_one_device(given)]
     alone += ["--random-drop"] if adapter.random_drop else []
-    alone += ["--xla"] if given["jit_compile"] else []
     alone += ["--seeds"] if seeds > 1 and name == "multi-worker" else []
     refuse(alone, f"cannot be together with --strategy {name}")
     return read_cluster(os.environ) if name == "multi-worker" else Cluster()

@@ -20,7 +20,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.paths import find_here, read_json
 from tf_adapters.ranges import choices_of, number_or_word
-from tf_adapters.recipes import check_recipe
+from tf_adapters.recipes import get_recipe
 from tf_adapters.saving.atomic import remove_file, remove_folder, write_text
 from tf_adapters.training.disk import refuse_other
 from tf_adapters.tuning import worker_name
@@ -111,7 +111,7 @@ def tune(
             raise InputError(f"A search needs the package {package}: run `pip install keras-tuner matplotlib`.")
     find_here(model)
     if recipe is not None:
-        check_recipe(recipe)
+        get_recipe(recipe)
     values, usual_recipe = _read_space(space, vary or [])
     if tuner == "hyperband":
         # The most epochs of the space, which it may give to a trial.

@@ -1,6 +1,7 @@
 """Which blocks' adapters matter: each span of them is taken out of a trained model."""
 
 import dataclasses
+import functools
 from typing import Optional, Tuple
 
 import numpy as np
@@ -89,7 +90,9 @@ class Ablation(OfTrained):
         lab.total = len(self.directories)
         for directory in self.directories:
             identity = {"measured": self.name, "task": directory, "arm": directory, "seed": 0}
-            lab.value(identity, lambda directory=directory: self._ablate_directory(lab, directory))
+            rows, weights = self._rows(directory), read_settings(directory)["weights"]["sha256"]
+            measure = functools.partial(self._ablate, lab, directory, self.batch_size or 32, rows)
+            lab.value(identity, measure, {"weights": weights, "data": rows.digest()})
 
     def _rows(self, directory):
         from tf_adapters.pipeline import labelled_rows
@@ -99,23 +102,15 @@ class Ablation(OfTrained):
         kind, labels = task_of(read_settings(directory))
         return rows_from_file(self.input, kind=kind, labels=labels)
 
-    def _ablate_directory(self, lab, directory):
-        from tf_adapters.pipeline import load_pipeline
-
-        scorer, settings = load_pipeline(directory, batch_size=self.batch_size or 32, fast=self.fast or None)
-        return self._ablate(lab, scorer, settings, self._rows(directory))
-
     def look_into(self, lab, directory, experiment, reported, identity):
-        from tf_adapters.pipeline import load_pipeline
+        return self._ablate(lab, directory, experiment.settings.batch_size, reported)
 
-        batch_size = experiment.settings.batch_size
-        scorer, settings = load_pipeline(directory, batch_size=batch_size, fast=self.fast or None)
-        return self._ablate(lab, scorer, settings, reported)
-
-    def _ablate(self, lab, scorer, settings, rows):
+    def _ablate(self, lab, directory, batch_size, rows):
         from tf_adapters.models.injection import set_active
         from tf_adapters.models.state import state_of
+        from tf_adapters.pipeline import load_pipeline
 
+        scorer, settings = load_pipeline(directory, batch_size=batch_size, fast=self.fast or None)
         (kind_name, labels), state = task_of(settings), state_of(scorer.model)
         kind, metric, name = get_kind(kind_name), settings["task"]["metric"], state.active
         depth = len(state.family.blocks(scorer.model))

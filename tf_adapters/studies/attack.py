@@ -86,12 +86,6 @@ class Attack(Pretraining, OfTrained):
         "seeds": of("success", of("n")),
     }
 
-    def check(self):
-        if self.checkpoints:
-            super().check()
-        else:
-            OfTrained.check(self)
-
     def check_inputs(self):
         super().check_inputs()
         read_wordnet(self.wordnet)
@@ -139,13 +133,13 @@ class Attack(Pretraining, OfTrained):
 
     def _candidates(self, texts, labels, task):
         """For each text and each of its words what may stand in its place."""
-        words, thesaurus = [text.words for text in texts], WordNet(read_wordnet(self.wordnet))
+        words, reader = [text.words for text in texts], read_wordnet(self.wordnet)
         parts = [[None] * len(of_text) for of_text in words]
         if self.tagger is not None:
             tags = tags_of(self.tagger, words)
             parts = [[OPEN_CLASSES.get(tag, "") for tag in of_text] for of_text in tags]
         found = [
-            [thesaurus.synonyms(word, part) if part != "" else [] for word, part in zip(*both)]
+            [synonyms(reader, word, part) if part != "" else [] for word, part in zip(*both)]
             for both in zip(words, parts)
         ]
         if self.entities is not None:
@@ -183,25 +177,15 @@ class Attack(Pretraining, OfTrained):
 
 def wilson(found):
     """The 95 % interval of a success rate over all texts that were attacked, by Wilson's score."""
+    from scipy.stats import binomtest
+
     tried = sum(round(value["accuracy"] * value["texts"]) for value in found)
-    if not tried:
-        return [0.0, 1.0]
     won = sum(round((value["accuracy"] - value["after"]) * value["texts"]) for value in found)
-    z, share = 1.959964, won / tried
-    middle = (share + z**2 / (2 * tried)) / (1 + z**2 / tried)
-    reach = z / (1 + z**2 / tried) * (share * (1 - share) / tried + z**2 / (4 * tried**2)) ** 0.5
-    return [max(0.0, middle - reach), min(1.0, middle + reach)]
+    return [*map(float, binomtest(won, tried).proportion_ci(method="wilson"))] if tried else [0.0, 1.0]
 
 
 def tags_of(directory, sentences):
-    """The tags that a trained tagger gives words.
-
-    Args:
-        directory: path of an adapter directory of the kind "token-classification".
-        sentences: list of lists of words.
-
-    Returns: list of lists of str.
-    """
+    """The tags that a trained tagger, an adapter directory, gives the words of sentences: a list of lists of str."""
     import tensorflow as tf
 
     from tf_adapters.pipeline import load_pipeline
@@ -219,29 +203,17 @@ def tags_of(directory, sentences):
 
 @dataclasses.dataclass(frozen=True)
 class Attacked:
-    """What an attack on one text came to.
+    """What an attack on one text came to; `success` is None for a text that the classifier got wrong before."""
 
-    Attributes:
-        text: str, the changed text; the text itself if it was not attacked.
-        success: bool, whether the classifier answers otherwise; None for a text that it got wrong before.
-        changed: list of `(word, replacement)` in the order in which they were replaced.
-        words: int, words of the text.
-    """
-
-    text: str
+    text: str  # changed, or the text itself if it was not attacked
     success: Optional[bool]
-    changed: list
-    words: int
+    changed: list  # of (word, replacement), in the order in which they were replaced
+    words: int  # of the text
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """A text in pieces: words, and what stands between them.
-
-    Attributes:
-        pieces: list of str whose concatenation is the text.
-        places: list of ints, which of them are words.
-    """
+    """A text in pieces, which are words at some `places`, and otherwise what stands between them."""
 
     pieces: List[str]
     places: List[int]
@@ -265,58 +237,44 @@ class Text:
         return "".join(pieces)
 
 
-class WordNet:
-    """Synonyms by part of speech.
+def synonyms(reader, word, part=None):
+    """Other words of the same meanings and part of speech, a sorted list of str of the same capitalisation.
 
     Args:
         reader: `WordNetCorpusReader` of the package nltk.
+        word: str.
+        part: "n", "v", "a" or "r"; None for the part as which WordNet's texts have the word most often.
     """
-
-    def __init__(self, reader):
-        self.reader, self._look_up = reader, functools.cache(self._look_up)
-
-    def synonyms(self, word, part=None):
-        """Other words of the same meanings and part of speech, a sorted list of str of the same capitalisation.
-
-        Args:
-            word: str.
-            part: "n", "v", "a" or "r"; None for the part as which WordNet's texts have the word most often.
-        """
-        found = self._look_up(word.lower(), part)
-        return [name.capitalize() for name in found] if word[:1].isupper() else found
-
-    def _look_up(self, word, part):
-        if word in FUNCTION_WORDS or not word.isalpha():
-            return []
-        part = part or self._usual_part(word)
-        if part is None:
-            return []
-        synsets = self.reader.synsets(word, pos=part)
-        names = {lemma.name().replace("_", " ").lower() for synset in synsets for lemma in synset.lemmas()}
-        base = self.reader.morphy(word, part)
-        names = [name for name in names if name not in (word, base)]
-        return sorted(name for name in names if all(one.replace("-", "").isalpha() for one in name.split()))
-
-    def _usual_part(self, word):
-        counts = collections.Counter()
-        for part in OPEN_CLASSES.values():
-            base = self.reader.morphy(word, part)
-            for synset in self.reader.synsets(word, pos=part) if base else ():
-                # Of parts that no counted text has, the one of most meanings.
-                own = [lemma.count() for lemma in synset.lemmas() if lemma.name().lower() == base]
-                counts[part] += sum(own) + 1e-3
-        return counts.most_common(1)[0][0] if counts else None
+    found = _look_up(reader, word.lower(), part)
+    return [name.capitalize() for name in found] if word[:1].isupper() else found
 
 
+@functools.cache
+def _look_up(reader, word, part):
+    if word in FUNCTION_WORDS or not word.isalpha():
+        return []
+    part = part or _usual_part(reader, word)
+    if part is None:
+        return []
+    lemmas = [lemma for synset in reader.synsets(word, pos=part) for lemma in synset.lemmas()]
+    names = {lemma.name().replace("_", " ").lower() for lemma in lemmas} - {word, reader.morphy(word, part)}
+    return sorted(name for name in names if all(one.replace("-", "").isalpha() for one in name.split()))
+
+
+def _usual_part(reader, word):
+    counts = collections.Counter()
+    for part in OPEN_CLASSES.values():
+        base = reader.morphy(word, part)
+        for synset in reader.synsets(word, pos=part) if base else ():
+            # Of parts that no counted text has, the one of most meanings.
+            own = [lemma.count() for lemma in synset.lemmas() if lemma.name().lower() == base]
+            counts[part] += sum(own) + 1e-3
+    return counts.most_common(1)[0][0] if counts else None
+
+
+@functools.cache
 def read_wordnet(folder=None):
-    """nltk's reader of WordNet.
-
-    Args:
-        folder: path of WordNet's files, or None for nltk's own places.
-
-    Raises:
-        InputError: they are not there.
-    """
+    """nltk's reader of WordNet, of a folder or of nltk's own places; InputError if it is not there."""
     import nltk
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
@@ -326,11 +284,8 @@ def read_wordnet(folder=None):
                 root = nltk.data.find(place)
                 break
         else:
-            raise InputError(
-                "WordNet is missing: run `python -m nltk.downloader wordnet`, or give a folder with its files by "
-                "{wordnet}.",
-                wordnet=NAME,
-            )
+            how = "run `python -m nltk.downloader wordnet`, or give a folder with its files by {wordnet}"
+            raise InputError(f"WordNet is missing: {how}.", wordnet=NAME)
     else:
         root = to_path(folder)
         if not (root / "data.noun").is_file():
@@ -421,10 +376,7 @@ def reading_unknown(tokenizer):
     """A tokenizer that reads `UNKNOWN` as one token, its unknown one.
 
     "[UNK]" itself is read as text, and a byte-level vocabulary has tokens for every text, so that its unknown one is
-    put where the word's stand.
-
-    Args:
-        tokenizer: `Tokenizer`, which stays as it is.
+    put where the word's stand. The tokenizer that is given stays as it is.
     """
     import tensorflow as tf
 
@@ -459,10 +411,7 @@ def entity_swaps(texts, tags, labels):
     """What names are swapped for: dict from a class and a type of entity to the most frequent name of that type in the
     texts of the other classes that the class does not have itself.
 
-    Args:
-        texts: list of lists of words.
-        tags: list of lists of tags such as `B-PER`, `I-PER` and `O`.
-        labels: list of ints.
+    `texts` are lists of words with `tags` such as `B-PER`, `I-PER` and `O`, and of the classes `labels`.
 
     Reference: Ren et al. 2019, section 3.2 (NE_adv).
     """

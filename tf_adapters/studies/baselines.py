@@ -3,6 +3,7 @@
 Each trains on the training rows, chooses by the validation rows, and gives what `Lab.train` does.
 """
 
+import math
 import time
 
 import numpy as np
@@ -84,11 +85,7 @@ BASELINES = {"tf-idf": tf_idf, "network": network, "layer-mix": layer_mix}
 
 
 def train_baseline(name, task, reported, **settings):
-    """One of `BASELINES`; a dict as `Lab.train` gives it.
-
-    Raises:
-        InputError: the task is of another kind than they are for.
-    """
+    """One of `BASELINES`; a dict as `Lab.train` gives it. InputError for a task of another kind than they are for."""
     if task.kind not in KINDS:
         raise InputError(
             f"{{baselines}} are for {' and '.join(KINDS)}, and {task.name} is of the kind {task.kind}: leave them out.",
@@ -108,30 +105,44 @@ def block_means(encoder, tokenizer, rows, batch_size):
     hidden)`."""
     import tensorflow as tf
 
-    from tf_adapters.models.state import state_of
     from tf_adapters.text.batching import sorted_batches
 
-    family = state_of(encoder).family
-    main = family.main_layer(encoder)
+    states, found = block_states(encoder), None
+    for numbers, inputs in sorted_batches(encoded(tokenizer, rows), batch_size=batch_size, tokenizer=tokenizer):
+        real = tf.cast(inputs["attention_mask"], tf.float32)[:, tf.newaxis, :, tf.newaxis]
+        part = tf.reduce_sum(tf.stack(states(inputs), axis=1) * real, axis=2)
+        part = (part / tf.maximum(tf.reduce_sum(real, axis=2), 1.0)).numpy()[: len(numbers)]
+        if found is None:
+            found = np.empty((len(rows), *part.shape[1:]), np.float32)
+        found[numbers] = part
+    return found
+
+
+def encoded(tokenizer, rows):
+    """What `Tokenizer.encode` gives of all rows."""
+    import tensorflow as tf
+
+    parts = [rows.encode(tokenizer, index) for index in rows.slices()]
+    return {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
+
+
+def block_states(model):
+    """A function of a batch's inputs that gives what the embeddings and each block compute: float32 tensors, `(batch,
+    length, hidden)`."""
+    import tensorflow as tf
+
+    from tf_adapters.models.state import state_of
+
+    family = state_of(model).family
+    main = family.main_layer(model)
     specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
 
     @tf.function(input_signature=[specs])
-    def means(inputs):
+    def states(inputs):
         hidden = main(family.inputs(inputs), output_hidden_states=True, training=False).hidden_states
-        real = tf.cast(inputs["attention_mask"], tf.float32)[:, tf.newaxis, :, tf.newaxis]
-        states = tf.cast(tf.stack(hidden, axis=1), tf.float32)
-        return tf.reduce_sum(states * real, axis=2) / tf.maximum(tf.reduce_sum(real, axis=2), 1.0)
+        return [tf.cast(block, tf.float32) for block in hidden]
 
-    found, start = None, 0
-    for index in rows.slices():
-        encoded = rows.encode(tokenizer, index)
-        for positions, inputs in sorted_batches(encoded, batch_size=batch_size, tokenizer=tokenizer):
-            part = means(inputs).numpy()[: len(positions)]
-            if found is None:
-                found = np.empty((len(rows), *part.shape[1:]), np.float32)
-            found[start + positions] = part
-        start += len(index)
-    return found
+    return states
 
 
 def _train(model, task, reported, features, learning_rate, batch_size):
@@ -139,12 +150,12 @@ def _train(model, task, reported, features, learning_rate, batch_size):
 
     score = METRICS[task.metric]
     model.compile(keras.optimizers.Adam(learning_rate), **get_kind(task.kind).losses())
-    best, validation, waited = None, [], 0
+    best, validation, waited = (-math.inf,), [], 0
     for epoch in range(1, EPOCHS + 1):
         model.fit(features[0], task.train.labels, batch_size=batch_size, epochs=1, verbose=0)
         validation.append(score(task.validation.labels, model.predict(features[1], batch_size=256, verbose=0)))
         number, waited = validation[-1][score.primary], waited + 1
-        if best is None or number > best[0]:
+        if number > best[0]:  # and so a number
             best, waited = (number, epoch, model.get_weights()), 0
         if waited >= PATIENCE:
             break
@@ -152,10 +163,9 @@ def _train(model, task, reported, features, learning_rate, batch_size):
     def scores():
         return {"reported": score(reported.labels, model.predict(features[2], batch_size=256, verbose=0))}
 
+    trained = {"trained_parameters": sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)}
+    if best[0] == -math.inf:
+        return {"scores": None, "failure": "The validation metric was not a number in any epoch.", **trained}
     last = scores()
     model.set_weights(best[2])
-    trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
-    return {
-        "scores": scores(), "last_scores": last, "validation": validation, "best_epoch": best[1],
-        "trained_parameters": trained,
-    }  # fmt: skip
+    return {"scores": scores(), "last_scores": last, "validation": validation, "best_epoch": best[1], **trained}

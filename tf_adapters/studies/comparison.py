@@ -1,12 +1,13 @@
 """What a study is: its options, arms that are trained on tasks, the choice of a rate, what that comes to, its table."""
 
 import dataclasses
+import functools
 import json
 import os
-from typing import Callable, ClassVar, Optional, Tuple
+from typing import ClassVar, Optional, Tuple
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.ranges import RANGES, Choice, Whole, choices_of
+from tf_adapters.ranges import RANGES, Whole, choice, choices_of
 from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.figure import arms_by_task
@@ -34,25 +35,8 @@ KEEPS = ("best", "last")
 FURTHER = {"glue/mnli": ("mismatched", "validation_mismatched")}
 
 
-@dataclasses.dataclass(frozen=True)
-class Option(Choice):
-    """What is known of an option of a study; `values` are those of each word of it.
-
-    Attributes:
-        of: for a field of several values, what reads one of its words (`str`, `int` or `float`); None for one of one.
-        smoke: the value with which `--smoke` shows that the study runs, or None for the default.
-        extends: bool, whether a study that has begun may go on with more values.
-    """
-
-    panel: str = "Study"
-    of: Optional[Callable] = None
-    smoke: object = None
-    extends: bool = False
-
-
-def option(default, help, **about):
-    """A field of a study that is an option of its command."""
-    return dataclasses.field(default=default, metadata={"choice": Option(help, **about)})
+# A field of a study that is an option of its command.
+option = functools.partial(choice, panel="Study")
 
 
 def several(default, help, range, **about):
@@ -62,23 +46,14 @@ def several(default, help, range, **about):
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """One of the ways of training that a study compares.
+    """One of the ways of training that a study compares."""
 
-    Attributes:
-        title: str, for tables and figures.
-        trainable: str, as in `set_trainable`, or the name of one of `BASELINES`, which fine-tune nothing.
-        adapter: dict of the adapter's fields that are other than the recipe's.
-        settings: dict of the run's that are other than the recipe's, by the fields of `TrainingSettings`.
-        recipe: str, name of the recipe, or None for the study's.
-        rates: the learning rates that are tried, or None for the study's.
-    """
-
-    title: str
-    trainable: str = "adapters"
-    adapter: dict = dataclasses.field(default_factory=dict)
-    settings: dict = dataclasses.field(default_factory=dict)
-    recipe: Optional[str] = None
-    rates: Optional[Tuple[float, ...]] = None
+    title: str  # for tables and figures
+    trainable: str = "adapters"  # as in `set_trainable`, or the name of one of `BASELINES`, which fine-tune nothing
+    adapter: dict = dataclasses.field(default_factory=dict)  # its fields that are other than the recipe's
+    settings: dict = dataclasses.field(default_factory=dict)  # the same of `TrainingSettings`
+    recipe: Optional[str] = None  # its name; None for the study's
+    rates: Optional[Tuple[float, ...]] = None  # the learning rates that are tried; None for the study's
 
     @property
     def is_adapters(self):
@@ -212,12 +187,8 @@ class Comparison:
             if getattr(self, name) not in known:
                 raise InputError(f"{{{name}}} must be one of {', '.join(known)}.", **{name: getattr(self, name)})
         if self.keep not in (KEEPS if self.keeps_last else KEEPS[:1]):
-            raise InputError(
-                "{keep} must be best or last."
-                if self.keeps_last
-                else "{keep} is best in this study, which looks at more than the last epoch: leave it out.",
-                keep=self.keep,
-            )
+            why = "must be best or last" if self.keeps_last else "is best in this study, which looks at more epochs"
+            raise InputError(f"{{keep}} {why}.", keep=self.keep)
 
     def arms(self):
         """The `Arm`s by name, a dict."""
@@ -257,8 +228,7 @@ class Comparison:
             task = load(name, self.data_dir, self.metric)
             if self.kinds is not None and task.kind not in self.kinds:
                 raise InputError(
-                    f"{{tasks}}: {name} is of the kind {task.kind}, and this study is for {', '.join(self.kinds)}: "
-                    "leave it out.",
+                    f"{{tasks}}: {name} is of the kind {task.kind}: give tasks of {', '.join(self.kinds)}.",
                     tasks=list(self.tasks),
                 )
 
@@ -376,11 +346,7 @@ class Comparison:
         return found
 
     def summarise(self, values):
-        """What the measured values come to, a dict for JSON.
-
-        Args:
-            values: list of dicts, what identifies a value beside what was measured, in the order of measuring.
-        """
+        """What values, dicts as `Lab.value` gives them in the order of measuring, come to; a dict for JSON."""
         summary = {"tasks": {}}
         arms = self.arms()
         for task, by_arm in self.best_runs(values).items():

@@ -337,30 +337,30 @@ class Stability(Comparison):
         return both_arms()
 
     def summarise(self, values):
-        summary = {"tasks": {}}
+        summary, arms = {"tasks": {}}, self.arms()
         for task in self.tasks:
-            runs = [self.counted(value) for value in values if value["task"] == task and value["seed"] < self.seeds]
-            finished = [run for run in runs if not is_failed(run)]
+            runs = {(name, point["learning_rate"]): [] for name, arm in arms.items() for point in self.points(arm)}
+            for run in map(self.counted, values):
+                if run["task"] == task and run["seed"] < self.seeds and (run["arm"], run["learning_rate"]) in runs:
+                    runs[run["arm"], run["learning_rate"]].append(run)
+            finished = [run for of_rate in runs.values() for run in of_rate if not is_failed(run)]
             if not finished:
                 continue
             constant = finished[0]["constant"] or 0.0
             line = constant + 0.1 * (max(map(score_of, finished)) - constant)
             kept = ("metric", "constant", "constant_loss")
             about = {**{name: finished[0].get(name) for name in kept}, "arms": {}}
-            for name, arm in self.arms().items():
-                about["arms"][name] = {"title": arm.title, "rates": {}}
-                for point in self.points(arm):
-                    wanted = {"arm": name, **point}
-                    of_rate = [run for run in runs if all(run[key] == value for key, value in wanted.items())]
-                    finished_at = {run["seed"]: score_of(run) for run in of_rate if not is_failed(run)}
-                    scores = [*finished_at.values()]
-                    collapsed = sum(score <= line for score in scores) + len(of_rate) - len(scores)
-                    about["arms"][name]["rates"][f"{point['learning_rate']:g}"] = {
-                        **spread(scores, [*finished_at]),
-                        "at_floor": at_floor(spread(scores), finished[0]),
-                        "collapsed": collapsed / len(of_rate) if of_rate else None,
-                        "median": statistics.median(scores) if scores else None,
-                    }
+            for (name, rate), of_rate in runs.items():
+                of_arm = about["arms"].setdefault(name, {"title": arms[name].title, "rates": {}})
+                scores = {run["seed"]: score_of(run) for run in of_rate if not is_failed(run)}
+                collapsed = sum(score <= line for score in scores.values()) + len(of_rate) - len(scores)
+                found = spread([*scores.values()], [*scores])
+                of_arm["rates"][f"{rate:g}"] = {
+                    **found,
+                    "at_floor": at_floor(found, finished[0]),
+                    "collapsed": collapsed / len(of_rate) if of_rate else None,
+                    "median": statistics.median(scores.values()) if scores else None,
+                }
             summary["tasks"][task] = about
         return summary
 

@@ -34,12 +34,12 @@ def write_figure(study, summary, folder):
                 figure.savefig(temporary, format=ending, metadata=metadata)
 
 
-def panels(figure, titles, *, width=3.4, height=2.9, columns=3, **subplots):
+def panels(figure, titles, *, width=3.4, height=2.9, columns=3):
     """One panel for each title, side by side and then below: a list of Matplotlib axes."""
     columns = min(columns, max(1, len(titles)))
     rows = -(-len(titles) // columns)
     figure.set_size_inches(max(WIDTH, width * columns), max(HEIGHT, height * rows))
-    axes = figure.subplots(rows, columns, squeeze=False, **subplots).ravel()
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, title in zip(axes, titles):
         panel.set_title(title)
     for panel in axes[len(titles) :]:
@@ -55,13 +55,8 @@ def by_task(figure, tasks, x, y=SCORE, *, log=False, **size):
 
 
 def finish(panel, x, y=SCORE, about=None, *, log=False):
-    """Draw the constant answer, name the axes, and write the legend.
-
-    Args:
-        x, y: str, the titles, `{metric}` in them for the task's.
-        about: dict of a task, perhaps with `metric` and `constant`.
-        log: bool, whether distances along x are those of logarithms.
-    """
+    """Draw the constant answer, name the axes, `{metric}` in `y` for the task's, and write the legend; `about` is a
+    task's dict, perhaps with `metric` and `constant`, and with `log` distances along x are those of logarithms."""
     about = about or {}
     if about.get("constant") is not None:
         panel.axhline(100 * about["constant"], color="0.5", linestyle=":", label="constant answer")
@@ -78,12 +73,8 @@ def look(number):
 
 
 def band(panel, places, rows, number, label):
-    """Draw means, with a band of one standard error where there is one, and of a single mean with a bar.
-
-    Args:
-        rows: list of dicts of `numbers.spread`; those without a mean are passed over.
-        number: int, the series'.
-    """
+    """Draw the means of rows, dicts of `numbers.spread`, with a band of one standard error where there is one, and of a
+    single mean with a bar; rows without a mean are passed over, and `number` is the series'."""
     import matplotlib.transforms
     import numpy as np
 
@@ -111,15 +102,15 @@ def line(panel, rows, x, number, label=None):
         band(panel, [row[x] for row in rows], rows, number, label or rows[0]["title"])
 
 
-def boxes(panel, groups, labels, number=0, *, of=1, scale=100.0):
-    """Draw a box for each group of values, with its values as points; `number` of `of` series stand side by side."""
+def boxes(panel, groups, labels, number, *, of):
+    """Draw a box for each group of shares, in percent, with them as points; `of` series stand side by side."""
     import numpy as np
 
     width = 0.7 / of
     colour = look(number)["color"]
     for place, values in enumerate(groups):
         at = place + (number - (of - 1) / 2) * width
-        values = scale * np.asarray(values, np.float64)
+        values = 100 * np.asarray(values, np.float64)
         if len(values):
             panel.boxplot(
                 values, positions=[at], widths=0.8 * width, showfliers=False, patch_artist=True,
@@ -133,12 +124,8 @@ def boxes(panel, groups, labels, number=0, *, of=1, scale=100.0):
 
 
 def arms_by_task(figure, tasks):
-    """Draw each arm's mean with one standard deviation, and its values, in a group for each task.
-
-    Args:
-        tasks: dict from a task to a dict of `metric`, perhaps `constant`, and `arms`: dicts of a title and
-            `numbers.spread`.
-    """
+    """Draw each arm's mean with one standard deviation, and its values, in a group for each task: of a dict from a task
+    to a dict of `metric`, perhaps `constant`, and `arms`, dicts of a title and `numbers.spread`."""
     figure.set_size_inches(max(WIDTH, 1.6 + 1.1 * len(tasks)), 3.8)
     panel = figure.subplots()
     names = list(dict.fromkeys(name for about in tasks.values() for name in about["arms"]))
@@ -163,12 +150,12 @@ def arms_by_task(figure, tasks):
     panel.legend(of_label.values(), of_label.keys(), ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.22))
 
 
-def heat_map(panel, figure, matrix, *, label, low=None, high=None, colours="viridis", text=None):
+def heat_map(panel, figure, matrix, *, label, low=None, high=None, text=None):
     """Draw a matrix, NaN left white, with numbers in its cells where there are few, unless `text` is False."""
     import numpy as np
 
     panel.grid(False)
-    image = panel.imshow(np.ma.masked_invalid(matrix), cmap=colours, vmin=low, vmax=high, origin="upper")
+    image = panel.imshow(np.ma.masked_invalid(matrix), cmap="viridis", vmin=low, vmax=high, origin="upper")
     figure.colorbar(image, ax=panel, label=label, shrink=0.85)
     if matrix.shape[0] <= 12 and text is not False:
         for (row, column), value in np.ndenumerate(matrix):
@@ -191,11 +178,7 @@ tr { border-bottom: 1px solid #eee; } .source, details { color: #666; font-size:
 
 
 def write_page(folder, output):
-    """Write the page; the number of studies on it.
-
-    Raises:
-        InputError: there is no finished study below the folder.
-    """
+    """Write the page; the number of studies on it. InputError if there is no finished study below the folder."""
     from tf_adapters.studies import STUDIES
 
     folder, parts, names = to_path(folder), [], []
@@ -210,18 +193,19 @@ def write_page(folder, output):
             raise InputError(
                 f"{drawing} is missing: run the study again with the same options and {{resume}}.", resume=NAME
             )
-        svg = drawing.read_text(encoding="utf-8")
+        svg, anchor = drawing.read_text(encoding="utf-8").partition("<svg")[2], name.replace("/", "-")
+        for mark in ('id="', 'href="#', "url(#"):  # two figures on a page would share clip paths and markers
+            svg = svg.replace(mark, f"{mark}{anchor}-")
         columns, rows = study.of_settings(content["settings"]).table(content["summary"])
         head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(word)}</td>' for word in row)}</tr>" for row in rows)
         settings = html.escape(json.dumps(content["settings"], indent=1))
-        anchor = name.replace("/", "-")
         names.append(f'<a href="#{anchor}">{html.escape(name)}</a>')
         parts.append(
             f'<h2 id="{anchor}">{html.escape(name)}</h2><p>{html.escape(study.about())}</p>'
             f'<p class="source">{html.escape(study.figures)}; {content["values"]:,} values, '
             f"{html.escape(', '.join(f'{package} {version}' for package, version in content['versions'].items()))}</p>"
-            f"<figure>{_named_apart(svg[svg.index('<svg') :], anchor)}</figure>"
+            f"<figure><svg{svg}</figure>"
             f"<table><tr>{head}</tr>{body}</table><details><summary>settings</summary><pre>{settings}</pre></details>"
         )
     if not parts:
@@ -232,10 +216,3 @@ def write_page(folder, output):
         f"<h1>Studies</h1><nav>{''.join(names)}</nav>{''.join(parts)}</html>\n",
     )
     return len(parts)
-
-
-def _named_apart(svg, prefix):
-    """The figure with names of its own: two on a page would share clip paths and markers."""
-    for mark in ('id="', 'href="#', "url(#"):
-        svg = svg.replace(mark, f"{mark}{prefix}-")
-    return svg

@@ -49,14 +49,8 @@ class OfTrained(Comparison):
             remove_folder(lab.model_of(identity))
 
     def look_into(self, lab, directory, experiment, reported, identity):
-        """What is found in a trained model; a dict for `Lab.value`.
-
-        Args:
-            directory: path of its adapter directory.
-            experiment: `Experiment` that trained it.
-            reported: labelled rows.
-            identity: dict of its run.
-        """
+        """What is found in a trained model, by its adapter directory, the `Experiment` that trained it, the reported
+        rows, and the identity of its run; a dict for `Lab.value`."""
         raise NotImplementedError
 
     def summarise(self, values):
@@ -182,12 +176,8 @@ class Landscape(OfTrained):
 
 
 def width(losses, around=None):
-    """How long the part of the line is on which the loss is at most twice its least, by linear interpolation.
-
-    Args:
-        losses: dict from a place, a word, to the loss there.
-        around: float, a place: only what is connected with it counts, 0 if its own loss is higher. None for all.
-    """
+    """How long the part of the line is on which the loss is at most twice its least, by linear interpolation between
+    places, words in a dict of losses; of what is connected with the place `around` alone, 0 if its loss is higher."""
     places = np.asarray(sorted(map(float, losses)))
     values = np.asarray([losses[place] for place in sorted(losses, key=float)])
     fine = np.linspace(places[0], places[-1], 4001)
@@ -235,9 +225,9 @@ class Gradients(OfTrained):
         keras.backend.clear_session()
         seed = identity["seed"]
         model, tokenizer = experiment.build(seed)
-        norms = GradientNorms(
-            model, tokenizer, experiment.task_of(seed), experiment.settings.batch_size, self.batches, seed
-        )
+        task, batch_size = experiment.task_of(seed), experiment.settings.batch_size
+        batches = batches_of(model, tokenizer, task, batch_size, self.batches, seed)
+        norms = gradient_norms(model, task, batches)
         found = {"0": norms()}
         folders = sorted(directory.glob("step-*"), key=lambda path: int(path.name[5:]))
         with lab.observer.counting("looking at gradients", len(folders), "steps") as advance:
@@ -278,54 +268,45 @@ class Gradients(OfTrained):
             panel.set_xlabel("steps")
 
 
-class GradientNorms:
-    """Norms of the loss's gradient on fixed batches, by groups of a model's weights.
+def batches_of(model, tokenizer, task, batch_size, batches, seed):
+    """So many batches of a task's training rows, a list of `(inputs, targets)`."""
+    from tf_adapters.models.state import state_of
+    from tf_adapters.text.batching import training_batches
 
-    Args:
-        model: a transformers TensorFlow model.
-        tokenizer: `Tokenizer`.
-        task: `Task` whose training rows make the batches.
-        batch_size, batches, seed: ints.
+    kind, family = get_kind(task.kind), state_of(model).family
+    examples = kind.examples(task.train, tokenizer)
+    padder = kind.padder(tokenizer, examples)
+    found = training_batches(examples, padder, batch_size=batch_size, epochs=1, seed=seed).take(batches)
+    return [(family.inputs(inputs), kind.targets(labels)) for inputs, labels in found]
 
-    Call: dict from a group (`embeddings`, `block 0`, ..., `pooler`, `adapters`, `head`) to the mean over the batches of
-        the L2 norm of the gradient of all its weights, a float.
-    """
 
-    def __init__(self, model, tokenizer, task, batch_size, batches, seed):
-        import tensorflow as tf
+def gradient_norms(model, task, batches):
+    """A function that gives a dict from a group of the model's weights, as of `groups_of`, to the mean over batches of
+    the L2 norm of the loss's gradient of all of them, a float."""
+    import tensorflow as tf
 
-        from tf_adapters.models.state import state_of
-        from tf_adapters.models.transformers.heads import outputs_of
-        from tf_adapters.text.batching import training_batches
+    from tf_adapters.models.transformers.heads import outputs_of
 
-        kind, family = get_kind(task.kind), state_of(model).family
-        examples = kind.examples(task.train, tokenizer)
-        found = training_batches(
-            examples, kind.padder(tokenizer, examples), batch_size=batch_size, epochs=1, seed=seed
-        ).take(batches)
-        self.batches = [(family.inputs(inputs), kind.targets(labels)) for inputs, labels in found]
-        self.groups = groups_of(model)
-        variables = [variable for group in self.groups.values() for variable in group]
-        loss = kind.losses()["loss"]
+    groups, loss = groups_of(model), get_kind(task.kind).losses()["loss"]
+    variables = [variable for group in groups.values() for variable in group]
 
-        @tf.function(reduce_retracing=True)
-        def norms(inputs, targets):
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(variables)
-                value = tf.reduce_mean(loss(targets, outputs_of(model(inputs, training=False))))
-            gradients = iter(tape.gradient(value, variables))
-            squares = {}
-            for name, group in self.groups.items():
-                parts = [next(gradients) for _ in group]
-                known = [tf.cast(tf.convert_to_tensor(part), tf.float32) for part in parts if part is not None]
-                squares[name] = tf.add_n([tf.reduce_sum(tf.square(part)) for part in known] or [tf.zeros([])])
-            return {name: tf.sqrt(square) for name, square in squares.items()}
+    @tf.function(reduce_retracing=True)
+    def norms(inputs, targets):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(variables)
+            value = tf.reduce_mean(loss(targets, outputs_of(model(inputs, training=False))))
+        gradients, found = iter(tape.gradient(value, variables)), {}
+        for name, group in groups.items():
+            parts = [part for part in [next(gradients) for _ in group] if part is not None]
+            parts = [tf.cast(tf.convert_to_tensor(part), tf.float32) for part in parts]
+            found[name] = tf.linalg.global_norm(parts or [tf.zeros([])])
+        return found
 
-        self._norms = norms
+    def mean():
+        found = [norms(*batch) for batch in batches]
+        return {name: float(sum(of_batch[name] for of_batch in found) / len(found)) for name in groups}
 
-    def __call__(self):
-        found = [self._norms(*batch) for batch in self.batches]
-        return {name: float(sum(norms[name] for norms in found) / len(found)) for name in self.groups}
+    return mean
 
 
 def groups_of(model):

@@ -17,7 +17,7 @@ from tf_adapters.paths import finite, parse_json, read_json, to_path
 from tf_adapters.ranges import choices_of
 from tf_adapters.saving.atomic import holds_files, reason, remove_file, remove_folder, write_text
 from tf_adapters.studies.rows import LOADED
-from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER
+from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER, refuse_other
 
 STUDY_FILE = "study.json"
 #: The file in a study's folder with its settings and what it found.
@@ -49,9 +49,7 @@ def run(study, output, *, resume=False, overwrite=False, observer=None):
     >>> from tf_adapters.studies import Ablation
     >>> summary = run(Ablation(directories=("adapters/film",), input="test.csv"), "studies/ablation")
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise InputError('A study draws its figure with Matplotlib: run `pip install "tf_adapters[plots]"`.')
-    for package in study.packages:
+    for package in ("matplotlib", *study.packages):
         if importlib.util.find_spec(package) is None:
             raise InputError(f"The study {study.name} needs the package {package}: run `pip install {package}`.")
     output = to_path(output)
@@ -108,13 +106,7 @@ class Stopped(Exception):
 
 
 class Lab:
-    """Keeps what a study measures, each value in one stroke, and trains.
-
-    Args:
-        folder: path of the study's folder.
-        study: one of `STUDIES`, with its options.
-        resume: bool, go on with what the folder holds.
-        observer: `Observer` or None.
+    """Keeps what a study measures, each value in one stroke, and trains; arguments as of `run`.
 
     Raises:
         InputError: the folder holds another study, or one with other options.
@@ -131,31 +123,12 @@ class Lab:
         settings = study.settings()
         path = self.folder / STUDY_FILE
         if resume and path.exists():
-            self._check_same(read_json(path, "start anew with {overwrite}", overwrite=NAME), settings)
+            held = read_json(path, "start anew with {overwrite}", overwrite=NAME)
+            fixed = {name: settings[name] for name, about in choices_of(type(study)).items() if not about.extends}
+            before = {"study": held.get("study"), **held["settings"]}
+            refuse_other(self.folder, "values", before, {"study": study.name, **fixed})
             self.values = read_values(self.folder)
         write_text(path, json.dumps({"study": study.name, "settings": settings}, indent=1) + "\n")
-
-    def _check_same(self, held, settings):
-        if held.get("study") != self.study.name:
-            raise InputError(
-                f"{self.folder} holds the study {held.get('study')!r}, not {self.study.name!r}: give another "
-                "{output}.",
-                output=NAME,
-            )
-        for name, value in settings.items():
-            if name == "recipe" and name not in held["settings"]:
-                raise InputError(
-                    f"{{output}}: {self.folder} was begun by a version whose studies had no recipes, and its values "
-                    "would not belong together with others: give another one.",
-                    output=NAME,
-                )
-            before = held["settings"].get(name, value)
-            if before != value and not choices_of(type(self.study))[name].extends:
-                raise InputError(
-                    f"{{{name}}}: {self.folder} was begun with {before!r}, and its values would not belong together; "
-                    "give that, or another output.",
-                    **{name: value},
-                )
 
     def find(self, identity):
         """The newest value with this identity, a dict of what identifies it and what was measured, or None."""
@@ -164,23 +137,24 @@ class Lab:
                 return value
         return None
 
-    def value(self, identity, measure):
+    def value(self, identity, measure, about=None):
         """What identifies a value beside what was measured: kept from before, or measured now and kept.
 
         Args:
             identity: dict for JSON.
             measure: function of nothing that returns a dict for JSON; numbers that are not finite become None.
+            about: dict for JSON of what is measured, without which a value from before is none; or None.
         """
         self.number += 1
-        found = self.find(identity)
-        if found is not None:
+        found, about = self.find(identity), about or {}
+        if found is not None and about.items() <= found.items():
             return found
         left = None
         if self.measured and self.total is not None:
             left = self.seconds / self.measured * (self.total - self.number + 1)
         self.observer.value(self.number, self.total, describe(identity), left)
         started = time.monotonic()
-        line = json.dumps(finite({**identity, **measure()}), allow_nan=False)
+        line = json.dumps(finite({**identity, **about, **measure()}), allow_nan=False)
         path = self.folder / VALUES_FILE
         try:
             with open(path, "a", encoding="utf-8") as file:
@@ -290,15 +264,8 @@ class Lab:
 
 
 class LastEpoch:
-    """A run's `reporter` that scores rows after the last epoch, unless that is the best one, whose model `fit` returns.
-
-    Args:
-        reporter: `Reporter` that hears of the run.
-        score: function of nothing that gives the scores of the model as it is.
-
-    Attributes:
-        scores: what it gave, or None.
-    """
+    """A run's `reporter` that keeps what `score()` gives after the last epoch, unless that is the best one, whose model
+    `fit` returns."""
 
     def __init__(self, reporter, score):
         self.reporter, self.score, self.scores = reporter, score, None

@@ -10,7 +10,7 @@ from tf_adapters.tasks.metrics import METRICS
 def about_rows(task, reported):
     """What a run says of its rows, a dict."""
     return {
-        "metric": primary_of(task),
+        "metric": METRICS[task.metric].primary,
         "train_rows": len(task.train),
         "reported_rows": len(reported),
         "constant": constant_score(task, reported),
@@ -18,16 +18,11 @@ def about_rows(task, reported):
     }
 
 
-def primary_of(task):
-    """The name of the number that counts of a task."""
-    return METRICS[task.metric].primary
-
-
 def constant_score(task, reported):
     """The metric of answering each row alike, with the rows' most frequent label, or None."""
     kind = get_kind(task.kind)
     constant = kind.constant(reported, task.labels)
-    return None if constant is None else kind.score(task.metric, reported, constant)[primary_of(task)]
+    return None if constant is None else kind.score(task.metric, reported, constant)[METRICS[task.metric].primary]
 
 
 def constant_loss(task, reported):
@@ -44,11 +39,8 @@ def at_floor(scores, run):
     """Whether an arm is within noise of the constant answer; None where there is no such answer, or no score.
 
     Noise is `1 / sqrt(rows)`, which is two standard errors of an accuracy of one half, and one of a correlation of
-    nothing; or the 95 % interval of the mean over the seeds (Student's t), where that is greater.
-
-    Args:
-        scores: dict of `spread`.
-        run: dict, one of its runs.
+    nothing; or the 95 % interval of the mean over the seeds (Student's t), where that is greater. `scores` are of
+    `spread`, and `run` is one of the arm's.
     """
     from scipy.stats import t
 
@@ -79,11 +71,6 @@ def rate_words(row):
     return f"{of('learning_rate', '{:g}'.format)(row)}{' (edge)' if row.get('at_edge') else ''}"
 
 
-def score_words(row):
-    """An arm's mean, as a table shows it."""
-    return f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}"
-
-
 def interval_words(found):
     """A paired difference in points, with its interval."""
     mean, *bounds = (f"{100 * value:+.2f}" for value in (found["mean"], *(found["interval"] or ())))
@@ -91,17 +78,21 @@ def interval_words(found):
 
 
 # The columns of an arm's scores.
-SCORES = {"score": score_words, "sd": of("sd", percent)}
+SCORES = {
+    "score": lambda row: f"{percent(row['mean'])}{' (at the floor)' if row.get('at_floor') else ''}",
+    "sd": of("sd", percent),
+}
 
 
 def is_failed(run):
-    """Whether a run diverged, which is a finding about its rate."""
-    return run.get("scores") is None
+    """Whether a run diverged, which is a finding about its rate, or has a score that is not a number."""
+    return run.get("scores") is None or score_of(run) is None
 
 
 def best_validation(run):
-    """The best validation number of a run's epochs."""
-    return max(epoch[run["metric"]] for epoch in run["validation"])
+    """The best validation number of a run's epochs, of which some may have none."""
+    numbers = (epoch[run["metric"]] for epoch in run["validation"])
+    return max((number for number in numbers if number is not None), default=-math.inf)
 
 
 def score_of(run, name="reported"):

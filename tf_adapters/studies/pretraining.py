@@ -58,7 +58,7 @@ class Pretraining(Comparison):
     def check(self):
         super().check()
         steps = sorted(self.checkpoints)
-        if not steps or any(step % steps[0] for step in steps):
+        if any(step % steps[0] for step in steps):
             raise InputError(
                 "{checkpoints} must be multiples of the least of them, such as 500,1000,2000.",
                 checkpoints=list(self.checkpoints),

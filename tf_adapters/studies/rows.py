@@ -37,8 +37,7 @@ def _read(name, data_dir):
             files[split] = found[0]
         elif split != "test":
             raise InputError(
-                f"{{tasks}}: the folder {folder} has no {split}.csv, .tsv or .jsonl: put one there, with columns text "
-                "and label, or name a task.",
+                f"{{tasks}}: {folder} has no {split}.csv, .tsv or .jsonl: put one there, with columns text and label.",
                 tasks=name,
             )
     return dataclasses.replace(task_from_files(**files), name=str(name))
@@ -82,18 +81,14 @@ def _of_train(task, seed, count, end, *, first):
 
 
 def _reported(task, most):
-
     labelled = task.test is not None and task.test.labels is not None
     rows = task.test if labelled else task.validation
     return rows if most is None else sample_rows(rows, count=most, seed=0)
 
 
 def splits_of(names, split, data, data_dir):
-    """The rows of a split of tasks of other languages, a dict by the tasks' names.
-
-    Raises:
-        InputError: one has other labels than the `Task` that trains.
-    """
+    """The rows of a split of tasks of other languages, a dict by the tasks' names; InputError if one has other labels
+    than the `Task` that trains."""
     from tf_adapters.tasks.registry import load_split
 
     splits = {name: load_split(name, split, data_dir=data_dir) for name in names}

@@ -7,6 +7,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
+from tf_adapters.studies.baselines import block_states, encoded
 from tf_adapters.studies.comparison import both_arms, option
 from tf_adapters.studies.figure import by_task, look
 from tf_adapters.studies.inside import OfTrained
@@ -101,61 +102,39 @@ class Similarity(OfTrained):
 
 def draw_tokens(tokenizer, rows, count, task):
     """So many tokens of some rows, drawn by a fixed seed, none of them special: what `Tokenizer.encode` gives of the
-    texts, and the rows and places of the tokens that are drawn.
-
-    Raises:
-        InputError: the rows have fewer.
-    """
-    import tensorflow as tf
-
-    rows = rows.plain()
-    parts = [rows.encode(tokenizer, index) for index in rows.slices()]
-    encoded = {name: tf.concat([part[name] for part in parts], 0) for name in parts[0]}
-    ids = encoded["input_ids"]
+    texts, and the rows and places of the tokens that are drawn. InputError if the rows have fewer."""
+    texts = encoded(tokenizer, rows.plain())
+    ids = texts["input_ids"]
     flat, row = ids.flat_values.numpy(), ids.value_rowids().numpy()
     place = np.arange(len(flat)) - ids.row_starts().numpy()[row]
     usable = np.flatnonzero(~np.isin(flat, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id]))
     if len(usable) < count:
         raise InputError(
-            f"{{tokens}}: the reported rows of {task} have {len(usable):,} tokens beside special ones: give at most "
-            "that many, or more rows.",
+            f"{{tokens}}: the reported rows of {task} have {len(usable):,} beside special ones: give no more.",
             tokens=count,
         )
     # RandomState's stream is frozen by NumPy.
     drawn = np.sort(np.random.RandomState(0).permutation(usable)[:count])
-    return encoded, row[drawn], place[drawn]
+    return texts, row[drawn], place[drawn]
 
 
 def states_of_tokens(model, tokenizer, chosen, batch_size):
     """What the embeddings and each block compute of some tokens, as `draw_tokens` gives them: a list of float32 arrays,
     `(tokens, hidden)`."""
-    import tensorflow as tf
-
-    from tf_adapters.models.state import state_of
     from tf_adapters.text.batching import sorted_batches
 
-    family = state_of(model).family
-    main = family.main_layer(model)
-    specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
-
-    @tf.function(input_signature=[specs, tf.TensorSpec((None, 2), tf.int64)])
-    def states(inputs, at):
-        hidden = main(family.inputs(inputs), output_hidden_states=True, training=False).hidden_states
-        return [tf.cast(tf.gather_nd(block, at), tf.float32) for block in hidden]
-
-    (encoded, rows, places), found = chosen, None
-    for positions, inputs in sorted_batches(encoded, batch_size=batch_size, tokenizer=tokenizer):
-        in_batch = np.full(encoded["input_ids"].nrows(), -1)
+    states, (texts, rows, places), found = block_states(model), chosen, None
+    for positions, inputs in sorted_batches(texts, batch_size=batch_size, tokenizer=tokenizer):
+        in_batch = np.full(texts["input_ids"].nrows(), -1)
         in_batch[positions] = np.arange(len(positions))
         drawn = np.flatnonzero(in_batch[rows] >= 0)
         if not len(drawn):
             continue
-        at = np.stack([in_batch[rows[drawn]], places[drawn]], axis=1)
-        blocks = states(inputs, tf.constant(at, tf.int64))
+        blocks = states(inputs)
         if found is None:
             found = [np.empty((len(rows), block.shape[-1]), np.float32) for block in blocks]
         for array, block in zip(found, blocks):
-            array[drawn] = block.numpy()
+            array[drawn] = block.numpy()[in_batch[rows[drawn]], places[drawn]]
     return found
 
 

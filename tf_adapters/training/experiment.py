@@ -16,6 +16,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import Scorer
 from tf_adapters.models.door import choose_door, door_called, load_backbone
 from tf_adapters.models.injection import add_adapters
+from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import cast_frozen, set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds
@@ -29,7 +30,7 @@ from tf_adapters.tasks.analysis import class_report
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.tokenizer import Tokenizer, load_tokenizer
-from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns
+from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns, refuse_other
 from tf_adapters.training.fit import fit
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
@@ -38,19 +39,12 @@ from tf_adapters.training.strategies import processes_of, refuse_workers, scope_
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Predictions on rows that were not trained on: test where it has labels, otherwise validation.
+    """Predictions on rows that were not trained on: test where it has labels, otherwise validation."""
 
-    Attributes:
-        split: `"test"` or `"validation"`.
-        rows: the rows of that split.
-        outputs: what `Kind.predict` gave for them.
-        numbers: dict of the task's metric.
-    """
-
-    split: str
-    rows: object
-    outputs: object
-    numbers: dict
+    split: str  # "test" or "validation"
+    rows: object  # of that split
+    outputs: object  # what `Kind.predict` gave for them
+    numbers: dict  # of the task's metric
 
 
 class Observer:
@@ -210,20 +204,10 @@ class Experiment:
         tokenizer: Tokenizer,
         *,
         seed: Optional[int] = None,
-        scorer: Optional[Scorer] = None,
         progress: Optional[Callable[[int], None]] = None,
     ) -> HeldOut:
-        """What a trained model says of the held-out rows, `HeldOut`.
-
-        Args:
-            model, tokenizer: after `train`.
-            seed: as in `task_of`.
-            scorer: another `Scorer` than the usual, or None.
-            progress: as in `Kind.predict`.
-        """
-        return score(
-            model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, scorer=scorer, progress=progress
-        )
+        """What a trained model says of the held-out rows, `HeldOut`; `progress` is as in `Kind.predict`."""
+        return score(model, tokenizer, self.task_of(seed), batch_size=self.settings.batch_size, progress=progress)
 
     def score_rows(
         self, model: Model, tokenizer: Tokenizer, rows: Any, *, seed: Optional[int] = None
@@ -271,6 +255,10 @@ class Experiment:
                 continue
             door_called(self.door).ops.clear_session()
             model, tokenizer = self.build(seed)
+            if runs.runs:
+                before = read_settings(runs.folder(runs.runs[0]["seed"]))["backbone"]["sha256"]
+                now = {"encoder": state_of(model).digest(model)}
+                refuse_other(output, "seeds of a run", {"encoder": before}, now)
             observer.begin(seed, self.task_of(seed), model)
             folder = runs.folder(seed)
             going_on = resume and (folder / RESUME_FOLDER).is_dir()
@@ -303,8 +291,8 @@ class Experiment:
             "recipe": self.recipe.name,
             "adapter": self.adapter.to_dict(),
             "source": self.source,
-            "fused": {name: str(directory) for name, directory in self.fused.items()},
-            "pretrained": self.pretrained and read_settings(self.pretrained)["weights"]["sha256"],
+            "fused": {name: _weights_of(directory) for name, directory in self.fused.items()},
+            "pretrained": self.pretrained and _weights_of(self.pretrained),
             "trainable": self.trainable,
             "max_length": self.max_length,
             "precision": self.precision,
@@ -320,28 +308,28 @@ class Experiment:
         return self.settings.seed if seed is None else seed
 
 
+def _weights_of(directory):
+    return read_settings(directory)["weights"]["sha256"]
+
+
 def held_out_rows(task):
     """`(split, rows)` that were not trained on: test where it has labels, otherwise validation."""
     labelled = task.test is not None and task.test.labels is not None
     return ("test", task.test) if labelled else ("validation", task.validation)
 
 
-def score(model, tokenizer, task, *, batch_size=32, scorer=None, progress=None):
+def score(model, tokenizer, task, *, batch_size=32, progress=None):
     """What a model says of a task's held-out rows, `HeldOut`; arguments as of `Experiment.score`."""
     kind, (split, rows) = get_kind(task.kind), held_out_rows(task)
-    outputs = kind.predict(scorer or Scorer(model, tokenizer, batch_size=batch_size), rows, progress=progress)
+    outputs = kind.predict(Scorer(model, tokenizer, batch_size=batch_size), rows, progress=progress)
     return HeldOut(split, rows, outputs, kind.score(task.metric, rows, outputs))
 
 
 def load_for_task(source, task, *, max_length, head_layers=1, seed=0, backbone=None, door=None):
     """Load a pretrained encoder with the head that a task needs: `(model, tokenizer)`.
 
-    Args:
-        max_length: int, tokens that are kept of a text.
-        seed: int, decides the head's initial weights; Keras' global generators start from it.
-        backbone: a model without adapters whose encoder is used in place of reading it again, as in `change_head`, or
-            None.
-        source, head_layers, door: as in `load_backbone`.
+    The seed decides the head's initial weights, and Keras' global generators start from it. The encoder of `backbone`,
+    a model without adapters, is used in place of reading it again. The rest is as in `load_backbone`.
     """
     kind = get_kind(task.kind)
     door = choose_door(door)

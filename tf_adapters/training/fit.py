@@ -154,8 +154,7 @@ def _checked_state(model):
     if any(id(v) not in norms for v in [*saved, *(state.changed(model, state.owner) if others else ())]):
         raise InputError(
             f"The encoder's own weights train or were changed (set_trainable(model, {state.trainable!r})), on which "
-            f"the model's other adapters ({', '.join(others)}) were not trained: remove them first, or train in a "
-            "model of its own."
+            f"other adapters ({', '.join(others)}) were not trained: remove them first, or train in another model."
         )
     return state
 

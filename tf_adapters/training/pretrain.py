@@ -56,8 +56,7 @@ def check_pretraining(model, tokenizer, adapter, fit_head_steps):
         fit_head_steps = 0 if state.pretrained_head else HEAD_STEPS
     if not fit_head_steps and not state.pretrained_head:
         raise InputError(
-            "{fit_head_steps}: this checkpoint has no head of masked words, so one must be fitted; 500 steps are "
-            "usual.",
+            "{fit_head_steps}: this checkpoint has no head of masked words: fit one, for which 500 steps are usual.",
             fit_head_steps=0,
         )
     if adapter is not None:

@@ -187,8 +187,9 @@ class TrainingSettings:
     )
     seed: int = choice(0, "Decides every random choice.", kept=True, panel="Run")
     jit_compile: bool = choice(
-        False, "Compile the step with XLA, once per padded length.", option="xla", kept=True, panel="Memory and speed"
-    )
+        False, "Compile the step with XLA, once per padded length.", option="xla", kept=True, one_device=True,
+        panel="Memory and speed",
+    )  # fmt: skip
     cache_frozen: bool = choice(
         False,
         "Compute the outputs of the lower blocks that never change once for all epochs, and keep them on disk while "
@@ -214,9 +215,7 @@ class TrainingSettings:
         if (self.epochs is None) == (self.steps is None) or (self.steps is not None and self.period is None):
             raise InputError(
                 "{epochs}, {steps}, {period}: give epochs, or steps and period.",
-                epochs=self.epochs,
-                steps=self.steps,
-                period=self.period,
+                **{name: getattr(self, name) for name in ("epochs", "steps", "period")},
             )
         if self.learning_rate is None:
             raise InputError("{learning_rate}: give one, such as 1e-3 for adapters.", learning_rate=None)
@@ -380,12 +379,7 @@ _JOBS = ("chief", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """What this process is among the others.
-
-    Attributes:
-        workers: int, how many processes there are.
-        number: int, this one's, from 0; that one writes.
-    """
+    """How many processes there are, and this one's number, from 0; that one writes."""
 
     workers: int = 1
     number: int = 0

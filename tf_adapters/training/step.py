@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import types
 
 import tensorflow as tf
 
@@ -209,25 +210,19 @@ class GradientCheckpointing(Change):
                     dropouts.append((layer, max(1, uses)))
                 elif getattr(layer, "rate", 0) or getattr(layer, "drop_prob", 0):
                     raise InputError(
-                        f"{{checkpoint_gradients}}: the dropout {layer.name!r} ({type(layer).__name__}) of "
-                        f"block {index} cannot draw the same mask twice; leave the option out, or build the model "
-                        "without that dropout.",
+                        f"{{checkpoint_gradients}}: the dropout {layer.name!r} ({type(layer).__name__}) of block "
+                        f"{index} cannot draw the same mask twice; leave the option out, or that dropout.",
                         checkpoint_gradients=True,
                     )
             self._blocks.append((block, dropouts))
 
-    @contextlib.contextmanager
     def computing(self, training):
         """While a step is traced, Keras finds another `call` in each block; outside, and so in the backward pass, its
         own."""
         trained = [variable.handle for variable in self.model.trainable_variables]
-        for block, dropouts in self._blocks:
-            vars(block)["call"] = functools.partial(_compute, block, dropouts, trained)
-        try:
-            yield
-        finally:
-            for block, _ in self._blocks:
-                del vars(block)["call"]
+        return replaced(
+            [(block, "call", functools.partial(_compute, block, dropouts, trained)) for block, dropouts in self._blocks]
+        )
 
 
 def _compute(block, dropouts, trained, *args, **kwargs):
@@ -241,7 +236,9 @@ def _compute(block, dropouts, trained, *args, **kwargs):
         for place, tensor in zip(places, tensors):
             filled[place] = tensor
         own_args, own_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
-        with replaced([(dropout, "generator", _Drawn(drawn)) for (dropout, _), drawn in zip(dropouts, seeds)]):
+        # Stands for a generator whose numbers were drawn before.
+        drawn = [types.SimpleNamespace(make_seeds=iter(of_dropout).__next__) for of_dropout in seeds]
+        with replaced([(dropout, "generator", again) for (dropout, _), again in zip(dropouts, drawn)]):
             return function(*own_args, **own_kwargs)
 
     @tf.custom_gradient
@@ -268,16 +265,6 @@ def _compute(block, dropouts, trained, *args, **kwargs):
     structure = []
     outputs = checkpointed(*[tf.convert_to_tensor(leaves[place]) for place in places])
     return tf.nest.pack_sequence_as(structure[0], tf.nest.flatten(outputs))
-
-
-class _Drawn:
-    """Stands for a generator whose numbers were drawn before."""
-
-    def __init__(self, seeds):
-        self._seeds = iter(seeds)
-
-    def make_seeds(self):
-        return next(self._seeds)
 
 
 def _zero_after(upstream):

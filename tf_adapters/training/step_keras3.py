@@ -85,16 +85,9 @@ class GradientCheckpointing:
     def __init__(self, model):
         self._blocks = [(block, *_draws(block)) for block in state_of(model).family.blocks(model)]
 
-    @contextlib.contextmanager
     def computing(self):
         """While a step is traced, Keras finds another `call` in each block."""
-        for block, generators, sites in self._blocks:
-            vars(block)["call"] = functools.partial(_compute, block, generators, sites)
-        try:
-            yield
-        finally:
-            for block, *_ in self._blocks:
-                del vars(block)["call"]
+        return replaced([(block, "call", functools.partial(_compute, block, *drawn)) for block, *drawn in self._blocks])
 
 
 def _draws(block):
@@ -144,23 +137,15 @@ def _further(state, count):
 @contextlib.contextmanager
 def _drawn(generators, states, sites):
     """While it lasts, generators draw from these states on and stay as they are; a list of how often they drew."""
-    counts, drawing = [0] * len(generators), [site.drawing for site in sites]
+    counts = [0] * len(generators)
 
     def draw(number, ordered=True):
         counts[number] += 1
         return _further(states[number], counts[number] - 1)
 
-    for number, generator in enumerate(generators):
-        vars(generator)["next"] = functools.partial(draw, number)
-    for site in sites:
-        site.drawing = frozenset()
-    try:
+    changes = [(generator, "next", functools.partial(draw, number)) for number, generator in enumerate(generators)]
+    with replaced([*changes, *((site, "drawing", frozenset()) for site in sites)]):
         yield counts
-    finally:
-        for generator in generators:
-            del vars(generator)["next"]
-        for site, names in zip(sites, drawing):
-            site.drawing = names
 
 
 class Trained(trained.Trained):

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.models.door import door_of
+from tf_adapters.ranges import check_choice
 from tf_adapters.text.batching import part_of
 from tf_adapters.training.settings import STRATEGIES, check_rows, for_one_device, read_cluster
 
@@ -44,8 +45,7 @@ def make_strategy(name):
     ...     model = set_trainable(add_adapters(load_backbone("minilm")))
     >>> result = fit(model, task, tokenizer, "adapters/mirrored", strategy=strategy, epochs=3, learning_rate=1e-3)
     """
-    if name not in STRATEGIES:
-        raise InputError(f"{{strategy}} is unknown: use one of {', '.join(STRATEGIES)}.", strategy=name)
+    check_choice("strategy", name, STRATEGIES)
     return {"mirrored": _mirrored, "multi-worker": _multi_worker}[name]()
 
 
@@ -201,7 +201,6 @@ class Workers(Alone):
         self.processes, self.chief = processes_of(strategy)
         self.name = f"{type(strategy).__name__} of {self.replicas} devices"
         refused = for_one_device(settings.to_dict()) | ({"random_drop": random_drop} if random_drop else {})
-        refused |= {"jit_compile": True} if settings.jit_compile else {}
         for name, value in refused.items():
             raise InputError(
                 f"{{{name}}} is for one device: leave it out, or the {{strategy}}.", strategy=NAME, **{name: value}
@@ -219,8 +218,7 @@ class Workers(Alone):
                 f"This worker has another {differing[0]} than the chief ({own[differing[0]]!r}, not "
                 f"{chiefs.get(differing[0])!r}): start all with the same arguments."
                 if differing
-                else "Another worker has other settings than the chief; it says which: start all with the same "
-                "arguments."
+                else "Another worker has other settings than the chief, and says which."
             )
         with contextlib.ExitStack() as until_seen:
 

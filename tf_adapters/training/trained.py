@@ -10,8 +10,6 @@ from tf_adapters.models.state import is_bias, state_of
 from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.batching import default_lengths
 
-_TOLD = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
-
 
 class Trained:
     """What Keras trains, as the settings say.
@@ -88,7 +86,7 @@ class Trained:
     def callback(self, run):
         """A callback of Keras that tells `run`."""
         callback = self.ops.keras.callbacks.Callback()
-        for name in _TOLD:
+        for name in ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end"):
             setattr(callback, name, getattr(run, name))
         return callback
 

@@ -18,13 +18,13 @@ from tf_adapters.models.origin import is_cast
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.loading import find_files, read_config
 from tf_adapters.paths import parse_json, read_json, to_path
-from tf_adapters.ranges import check_seeds, in_range
+from tf_adapters.ranges import check_choice, check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe
 from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.settings import SETTINGS_FILE, read_settings, sha256_of
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE, STATE_FILE, SeedRuns, remove_leftovers
+from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE, STATE_FILE, SeedRuns, refuse_other, remove_leftovers
 from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.settings import TrainingSettings, choices, usual_settings
 from tf_adapters.tuning import HOST, PORT, worker_name
@@ -36,7 +36,6 @@ except ImportError as error:
     raise ImportError("A search needs the package keras-tuner: run `pip install keras-tuner`.") from error
 import grpc  # which keras-tuner brings
 
-OBJECTIVES = ("mean", "best")
 DIVERGED_FILE = "diverged.json"
 RUNS_FOLDER = "runs"
 
@@ -92,8 +91,7 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         self.recipe = get_recipe(recipe or (preset.recipe if preset else "default"))
         self.recipe.check_labels()
         self.space = check_values(preset.values if preset else space, self.recipe)
-        if objective not in OBJECTIVES:
-            raise InputError("{objective} is unknown: use 'mean' or 'best', of the seeds.", objective=objective)
+        check_choice("objective", objective, ("mean", "best"))
         check_seeds(seed, seeds)
         self.source = str(source)
         self.task = task if callable(task) else lambda seed: task
@@ -107,7 +105,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
         self.fast = fast
         self.jit_compile = jit_compile
         self.metric = METRICS[first.metric].primary
-        family, config = read_config(find_files(self.source, config_only=True))
+        encoder = find_files(self.source, config_only=True)
+        family, config = read_config(encoder)
         check_depth(self.space, config.num_hidden_layers, self.source)
         if fast and self.space.get("trainable", (self.recipe.trainable,)) != ("adapters",):
             raise InputError(
@@ -119,10 +118,8 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             first.name, first.train.digest(), first.validation.digest(), first.metric, list(first.labels),
             getattr(first.train, "value_range", None),
         ]  # fmt: skip
-        encoder = find_files(self.source, config_only=True)
-        self._encoder = [
-            sha256_of(path) for path in sorted(encoder.iterdir()) if path.suffix in (".safetensors", ".h5")
-        ]
+        files = sorted(path for path in encoder.iterdir() if path.suffix in (".safetensors", ".h5"))
+        self._encoder = [sha256_of(path) for path in files]
         self._model, self._tokenizer = None, None
 
     @property
@@ -226,12 +223,10 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             DivergedError: training with one of the seeds diverges, now or in an earlier call; nothing but that is kept.
         """
         folder = to_path(folder)
-        results = self.results(folder)
-        if results:
+        if results := self.results(folder):
             remove_leftovers(folder)
-        if "diverged" in results:
-            raise DivergedError(results["diverged"])
-        if results:
+            if "diverged" in results:
+                raise DivergedError(results["diverged"])
             return results
         runs = SeedRuns(folder, metric=self.metric, settings=self.identity(hp), resume=True)
         try:
@@ -460,12 +455,9 @@ def _last_line(message):
 
 def _check_same(project, now):
     """Keep what all trials have in common; InputError if those that are kept have something else."""
-    path, kept = project / "search.json", any(project.glob("trial_*/trial.json"))
-    now = json.loads(json.dumps(now))
-    before = read_json(path, "remove the folder") if kept and path.exists() else now
-    for name in now:
-        if before.get(name) != now[name]:
-            raise InputError(f"{project} holds a search with another {name}: give another folder, or remove this one.")
+    path = project / "search.json"
+    if path.exists() and any(project.glob("trial_*/trial.json")):
+        refuse_other(project, "a search", read_json(path, "remove the folder"), now)
     write_text(path, json.dumps(now))
 
 

@@ -7,7 +7,7 @@ from typing import Dict, Optional
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.lora import LoraConfig
-from tf_adapters.ranges import RANGES, checked, choices_of, is_int, is_real
+from tf_adapters.ranges import RANGES, checked, choices_of, is_real
 from tf_adapters.recipes import changed_adapter
 from tf_adapters.training.settings import choices, option_of
 
@@ -44,17 +44,11 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Dimension:
-    """Something that may vary.
+    """Something that may vary."""
 
-    Attributes:
-        option: str, of `tf-adapters train`.
-        types: str, what its values are: "int", "float", "word", "int or word", "float or word".
-        field: str, the adapter's field that it sets, or None for a setting of the run.
-    """
-
-    option: str
-    types: str
-    field: Optional[str] = None
+    option: str  # of `tf-adapters train`
+    types: str  # what its values are: "int", "float", "word", "int or word", "float or word"
+    field: Optional[str] = None  # the adapter's field that it sets; None for a setting of the run
 
 
 DIMENSIONS = {
@@ -71,19 +65,12 @@ DIMENSIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What a search varies, and around what.
+    """What a search varies, and around what."""
 
-    Attributes:
-        name: str, as given to `AdapterHyperModel` and `--space`.
-        recipe: str, the `Recipe` that has everything else.
-        values: dict from a name in `DIMENSIONS` to a tuple of values, one of which alone is fixed, or a `Range`.
-        source: str, paper and section, and what is added.
-    """
-
-    name: str
-    recipe: str
-    values: Dict[str, object]
-    source: str
+    name: str  # as given to `AdapterHyperModel` and `--space`
+    recipe: str  # the `Recipe` that has everything else
+    values: Dict[str, object]  # from a name in `DIMENSIONS` to a tuple, one value of which alone is fixed, or a `Range`
+    source: str  # paper and section, and what is added
 
 
 _SIZES_OF_HE = (64, 128, 256)
@@ -92,12 +79,11 @@ _TOP_N = tuple(f"top-{n}" for n in (1, 2, 3, 5, 7, 9, 11, 12))
 _ADDITIONAL = {"learning_rate": (1e-5, 3e-5, 1e-4, 3e-3), "epochs": (20, 50, 100)}
 
 SPACES = {
-    space.name: space
-    for space in (
-        Space(
-            name="default",
-            recipe="default",
-            values={
+    name: Space(name, *about)
+    for name, about in {
+        "default": (
+            "default",
+            {
                 "bottleneck_size": tuple(2**power for power in range(1, 10)),
                 "learning_rate": Range(3e-5, 3e-3, log=True),
                 "epochs": (3, 5, 10),
@@ -106,72 +92,60 @@ SPACES = {
                 "init_stddev": Range(1e-3, 1e-1, log=True),
                 "train_layer_norm": ("none", "encoder", "all"),
             },
-            source="This package's own: what the papers vary, over what they found useful. For a random or Bayesian "
-            "search.",
+            "This package's own: what the papers vary, over what they found useful. For a random or Bayesian search.",
         ),
-        Space(
-            name="houlsby-2019-glue",
-            recipe="houlsby-2019",
-            values={"learning_rate": (3e-5, 3e-4, 3e-3), "epochs": (3, 20), "bottleneck_size": (8, 64, 256)},
-            source="Houlsby et al. 2019, section 3.2. The paper runs 5 seeds and keeps the best by validation.",
+        "houlsby-2019-glue": (
+            "houlsby-2019",
+            {"learning_rate": (3e-5, 3e-4, 3e-3), "epochs": (3, 20), "bottleneck_size": (8, 64, 256)},
+            "Houlsby et al. 2019, section 3.2. The paper runs 5 seeds and keeps the best by validation.",
         ),
-        Space(
-            name="houlsby-2019-additional",
-            recipe="houlsby-2019",
-            values={**_ADDITIONAL, "bottleneck_size": (2, 4, 8, 16, 32, 64)},
-            source="Houlsby et al. 2019, section 3.3. The paper chose the epochs by hand from learning curves.",
+        "houlsby-2019-additional": (
+            "houlsby-2019",
+            {**_ADDITIONAL, "bottleneck_size": (2, 4, 8, 16, 32, 64)},
+            "Houlsby et al. 2019, section 3.3. The paper chose the epochs by hand from learning curves.",
         ),
-        Space(
-            name="houlsby-2019-top-n",
-            recipe="houlsby-2019",
-            values={**_ADDITIONAL, "trainable": _TOP_N},
-            source="Houlsby et al. 2019, section 3.3: variable fine-tuning of an encoder of 12 blocks, without "
-            "adapters.",
+        "houlsby-2019-top-n": (
+            "houlsby-2019",
+            {**_ADDITIONAL, "trainable": _TOP_N},
+            "Houlsby et al. 2019, section 3.3: variable fine-tuning of an encoder of 12 blocks, without adapters.",
         ),
-        Space(
-            name="houlsby-2019-squad",
-            recipe="houlsby-2019",
-            values={
+        "houlsby-2019-squad": (
+            "houlsby-2019",
+            {
                 "learning_rate": (3e-5, 1e-4, 3e-4, 1e-3),
                 "epochs": (3, 10, 20),
                 "bottleneck_size": tuple(2**power for power in range(10)),
             },
-            source="Houlsby et al. 2019, section 3.5 and figure 5; the sizes are those of figure 4, of which the text "
+            "Houlsby et al. 2019, section 3.5 and figure 5; the sizes are those of figure 4, of which the text "
             "names 2 and 64.",
         ),
-        Space(
-            name="houlsby-2019-squad-top-n",
-            recipe="houlsby-2019",
-            values={"learning_rate": (3e-5, 5e-5, 1e-4), "epochs": (2, 3, 5), "trainable": _TOP_N},
-            source="Houlsby et al. 2019, section 3.5 and figure 5: fine-tuning; the numbers of blocks are those of "
+        "houlsby-2019-squad-top-n": (
+            "houlsby-2019",
+            {"learning_rate": (3e-5, 5e-5, 1e-4), "epochs": (2, 3, 5), "trainable": _TOP_N},
+            "Houlsby et al. 2019, section 3.5 and figure 5: fine-tuning; the numbers of blocks are those of "
             "section 3.3.",
         ),
-        Space(
-            name="he-2021-tae",
-            recipe="he-2021-tae",
-            values={"learning_rate": (2e-5, 5e-5, 1e-4, 2e-4), "bottleneck_size": _SIZES_OF_HE},
-            source="He et al. 2021, appendix A.2; batch size and epochs of table 10.",
+        "he-2021-tae": (
+            "he-2021-tae",
+            {"learning_rate": (2e-5, 5e-5, 1e-4, 2e-4), "bottleneck_size": _SIZES_OF_HE},
+            "He et al. 2021, appendix A.2; batch size and epochs of table 10.",
         ),
-        Space(
-            name="he-2021-glue",
-            recipe="he-2021",
-            values={"bottleneck_size": _SIZES_OF_HE},
-            source="He et al. 2021, appendix A.2: the size for each task, at the rate, batch size and epochs of table "
-            "10.",
+        "he-2021-glue": (
+            "he-2021",
+            {"bottleneck_size": _SIZES_OF_HE},
+            "He et al. 2021, appendix A.2: the size for each task, at the rate, batch size and epochs of table 10.",
         ),
-        Space(
-            name="he-2021-glue-full",
-            recipe="he-2021",
-            values={"learning_rate": _RATES_OF_HE, "batch_size": (16, 32), "trainable": ("full",)},
-            source="He et al. 2021, appendix A.2: full fine-tuning; epochs of table 10.",
+        "he-2021-glue-full": (
+            "he-2021",
+            {"learning_rate": _RATES_OF_HE, "batch_size": (16, 32), "trainable": ("full",)},
+            "He et al. 2021, appendix A.2: full fine-tuning; epochs of table 10.",
         ),
-        Space(
-            name="he-2021-xtreme",
-            recipe="he-2021-xtreme",
-            values={"learning_rate": _RATES_OF_HE, "bottleneck_size": _SIZES_OF_HE},
-            source="He et al. 2021, appendix A.2 (UD-POS, Wikiann NER, XNLI); epochs of table 11.",
+        "he-2021-xtreme": (
+            "he-2021-xtreme",
+            {"learning_rate": _RATES_OF_HE, "bottleneck_size": _SIZES_OF_HE},
+            "He et al. 2021, appendix A.2 (UD-POS, Wikiann NER, XNLI); epochs of table 11.",
         ),
-    )
+    }.items()
 }
 
 
@@ -183,15 +157,8 @@ def get_space(name):
 
 
 def check_values(values, recipe):
-    """A search space, checked against what a recipe has: dict from name to a tuple or a `Range`.
-
-    Args:
-        values: dict from a name in `DIMENSIONS` to a sequence of values, one value or a `Range`.
-        recipe: `Recipe`.
-
-    Raises:
-        InputError: nothing varies, a name is unknown, a value does not fit the recipe's method, ...
-    """
+    """A search space, a dict from a name in `DIMENSIONS` to a sequence of values, one value or a `Range`, checked
+    against what a recipe has: dict from name to a tuple or a `Range`."""
     if not isinstance(values, dict):
         raise InputError("{space} must be the name of a space or a dict from names to values.", space=values)
     values = dict(values)
@@ -209,8 +176,7 @@ def check_values(values, recipe):
         values[name] = choice
     if not any(map(varies, values.values())):
         raise InputError(
-            "space is empty: nothing varies in it; give a name two values or a range, such as learning_rate=(1e-4, "
-            "1e-3)."
+            "space is empty: nothing varies in it; give two values or a range, such as learning_rate=(1e-4, 1e-3)."
         )
     modes = values.get("trainable", (recipe.trainable,))
     fields = {field.name for field in dataclasses.fields(recipe.adapter)}
@@ -222,11 +188,10 @@ def check_values(values, recipe):
             )
         if dimension.field is not None and dimension.field not in fields:
             raise InputError(
-                f"space: {name} is no setting of the method of recipe {recipe.name} ({recipe.adapter.method}): leave "
-                "it out."
+                f"space: {name} is no setting of the method of recipe {recipe.name} ({recipe.adapter.method})."
             )
         for value in (choice.low, choice.high) if isinstance(choice, Range) else choice:
-            _check_value(name, dimension, value, recipe)
+            _check_value(name, dimension.field, value, recipe)
     return values
 
 
@@ -246,16 +211,10 @@ def check_depth(values, depth, source):
                 )
 
 
-def _check_value(name, dimension, value, recipe):
-    types = dimension.types
-    fits = (types.startswith("int") and is_int(value)) or (
-        types.startswith("float") and (is_real(value) or (name in RANGES and isinstance(value, float)))
-    )
-    if not fits and not (types.endswith("word") and isinstance(value, str)):
-        raise InputError(f"space: {name}={value!r} must be {'an' if types[0] == 'i' else 'a'} {types}.")
-    if dimension.field is not None:
+def _check_value(name, field, value, recipe):
+    if field is not None:
         try:
-            changed_adapter(recipe, {dimension.field: value})
+            changed_adapter(recipe, {field: value})
         except InputError as error:
             raise InputError(f"space: {error}") from None
     elif name in RANGES:
@@ -263,7 +222,7 @@ def _check_value(name, dimension, value, recipe):
     elif name == "trainable":
         from tf_adapters.models.trainable import MODES  # imports Keras
 
-        if re.sub(r"^top-\d+$", "top-N", value) not in MODES:
+        if re.sub(r"^top-\d+$", "top-N", str(value)) not in MODES:
             raise InputError(
                 f"space: trainable={value!r} is unknown: use one of {', '.join(MODES)}, with a number for N."
             )
