@@ -93,13 +93,7 @@ class Rows(HeldRows):
 
     def digest(self):
         """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes."""
-        digest = hashlib.sha256()
-        for part in (0, 1):
-            for index in self.slices() if (self.text, self.text_pair)[part] is not None else ():
-                digest.update(hashes(self.texts(index)[part]).tobytes())
-        for index in self.slices() if self.labels is not None else ():
-            digest.update(self.labels[index].tobytes())
-        return digest.hexdigest()
+        return digest_of(hashes(self.text), None if self.text_pair is None else hashes(self.text_pair), self.labels)
 
 
 def with_value_range(rows, task):
@@ -113,6 +107,15 @@ def hashes(texts):
     import tensorflow as tf
 
     return tf.strings.to_hash_bucket_fast(texts, 2**62).numpy()
+
+
+def digest_of(*parts):
+    """SHA-256 of arrays and bytes one after the other, without those that are None."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if part is not None:
+            digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part))
+    return digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)

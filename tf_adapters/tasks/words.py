@@ -16,7 +16,6 @@ says what of encodings and ends of lines is read.
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 import re
@@ -29,7 +28,7 @@ from tf_adapters.tasks.files import nothing_left
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.metrics import default_word_metric
-from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, digest_of, hashes
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -68,12 +67,8 @@ class WordRows(HeldRows):
 
     def digest(self):
         """SHA-256 of words, labels and where rows end, by hashes of the words that TensorFlow computes in one pass."""
-        digest = hashlib.sha256(self.words.row_splits.numpy().tobytes())
-        digest.update(hashes(self.words.flat_values).tobytes())
-        if self.labels is not None:
-            digest.update(self.labels.flat_values.numpy().tobytes())
-            digest.update("\n".join(self.label_names).encode())
-        return digest.hexdigest()
+        labels = () if self.labels is None else (self.labels.flat_values, "\n".join(self.label_names).encode())
+        return digest_of(self.words.row_splits, hashes(self.words.flat_values), *labels)
 
 
 @dataclasses.dataclass
