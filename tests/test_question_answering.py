@@ -406,7 +406,7 @@ def test_a_training_step_reports_half_the_sum_of_both_losses():
 def test_best_spans_equal_those_of_all_pairs():
     logits = np.random.default_rng(0).normal(size=(3, 12, 2)).astype(np.float32)
     begin, after = np.array([3, 2, 5]), np.array([12, 9, 5])
-    window, start, end, score = (part.numpy() for part in best_spans(logits, begin, after, longest=4, count=6))
+    window, start, end, score = map(np.array, best_spans(logits, begin, after, longest=4, count=6))
     for row in range(3):
         pairs = {
             (s, e): logits[row, s, 0] + logits[row, e, 1]
@@ -426,8 +426,7 @@ def test_n_best_keeps_a_span_once_with_its_greatest_score():
     start = np.array([5, 0, 5, 2, 9, 1])
     end = np.array([7, 3, 7, 4, 9, 2])
     score = np.array([1.0, 4.0, 3.0, 2.0, 2.0, -9.0])
-    best = n_best_spans(row, start, end, score, rows=3, count=3)
-    starts, ends, probabilities, counts = (part.numpy() for part in best)
+    starts, ends, probabilities, counts = map(np.array, n_best_spans(row, start, end, score, rows=3, count=3))
     assert counts.tolist() == [1, 3, 0]
     assert starts.tolist() == [[0, 0, 0], [5, 2, 9], [0, 0, 0]] and ends.tolist() == [[3, 0, 0], [7, 4, 9], [0, 0, 0]]
     expected = np.array([[1, 0, 0], [math.e, 1, 1], [0, 0, 0]]) / np.array([[1], [math.e + 2], [1]])

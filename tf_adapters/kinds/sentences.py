@@ -1,8 +1,6 @@
 """One label, one number or a set of labels for a text or a pair of texts."""
 
 import functools
-import json
-import shlex
 
 import numpy as np
 import tensorflow as tf
@@ -45,9 +43,6 @@ class _Sentences(Kind):
         except ValueError:
             return None  # texts of single characters, say
 
-    def finite(self, outputs):
-        return np.isfinite(outputs).all(-1)
-
     def served_texts(self, task):
         return ("text", "text_pair") if task.get("text_pairs") else ("text",)
 
@@ -60,12 +55,9 @@ class _Sentences(Kind):
         """What a served model says in words, a dict of strings `(rows,)`."""
         return {}
 
-    def example_command(self, directory, rows):
-        text, pair = (None if texts is None else _example(texts) for texts in rows.texts([0]))
-        if pair is None:
-            return f"echo {shlex.quote(text)} | tf-adapters predict {directory} --input -"
-        line = shlex.quote(json.dumps({"text": text, "text_pair": pair}, ensure_ascii=False))
-        return f"echo {line} | tf-adapters predict {directory} --input - --format jsonl --text-pair-column text_pair"
+    def example(self, rows):
+        texts = zip(("text", "text_pair"), rows.texts([0]))
+        return {name: _example(text) for name, text in texts if text is not None}
 
     def text(self, rows, index):
         return " | ".join(texts.numpy()[0].decode() for texts in rows.texts([index]) if texts is not None)
@@ -160,9 +152,6 @@ class Classification(_Sentences):
 
     def plain_loss(self, keras):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def served_tokens(self, logits, task):
-        return {"probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def served_labels(self, logits, names):
         return {"label": tf.gather(names, tf.argmax(logits, -1))}

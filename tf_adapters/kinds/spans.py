@@ -200,10 +200,6 @@ class QuestionAnswering(Kind):
     def served_tokens(self, logits, task):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
-    def example_command(self, directory, rows):
-        question = '{"question": "Who sang?", "context": "Ada sang, Bob danced."}'
-        return f"echo '{question}' | tf-adapters predict {directory} --input - --format jsonl"
-
     def text(self, rows, index):
         return rows.questions[index]
 
