@@ -294,6 +294,17 @@ def check_label_names(what, names, whose, known, fix):
         raise InputError(f"{what} has {_in_words(names)}, and {whose} has {_in_words(known)}: {fix}.")
 
 
+def check_joinable(labels, kind):
+    """Raise InputError for a label of a kind of several a text that would look like two where they are served, joined
+    by `|`."""
+    for name in labels if kind == "multi-label" else ():
+        if "|" in name:
+            raise InputError(
+                f"The label {name!r} has the '|' that stands between a text's labels where they are served: call it "
+                "something else in the training rows."
+            )
+
+
 def is_default(names):
     """Whether label names are those that transformers gives by default, which say nothing."""
     return list(names) == [f"LABEL_{index}" for index in range(len(names))]

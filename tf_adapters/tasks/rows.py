@@ -8,7 +8,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.ranges import in_range
-from tf_adapters.tasks.labels import check_label_names
+from tf_adapters.tasks.labels import check_joinable, check_label_names
 from tf_adapters.tasks.lines import Dialect
 
 
@@ -144,6 +144,7 @@ class Task:
     reading: Optional[Dict[str, str]] = None
 
     def __post_init__(self):
+        check_joinable(self.labels, self.kind)
         for split in ("train", "validation", "test"):
             rows = getattr(self, split)
             if not self.labels or getattr(rows, "labels", None) is None or not hasattr(rows, "label_names"):
