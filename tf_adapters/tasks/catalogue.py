@@ -122,134 +122,82 @@ ROTTEN_TOMATOES = RottenTomatoes(
 # Houlsby et al. 2019
 
 
-def _crowdflower(name, file, *, text, label, short=None, **entry):
+def _crowdflower(name, file, text, label, labels=None, *, short=None, **about):
     """A task of Crowdflower's "Data for Everyone": CSV with a header, in an encoding that is no one's."""
     paths = ((f"crowdflower/{short}.csv",) if short else ()) + (f"crowdflower/{file}", file)
     return NamedTask(
-        name=f"crowdflower/{name}",
-        places=_whole(Layout("csv", text=text, label=label, encoding=UTF8_OR_MAC), *paths),
-        origin=f"{file} of Crowdflower's Data for Everyone, now at https://data.world/crowdflower.",
-        run_on_real_rows=short is not None,
-        **entry,
-    )
+        f"crowdflower/{name}", _whole(Layout("csv", text=text, label=label, encoding=UTF8_OR_MAC), *paths),
+        f"{file} of Crowdflower's Data for Everyone, now at https://data.world/crowdflower.", labels=labels,
+        run_on_real_rows=short is not None, **about,
+    )  # fmt: skip
 
 
-_POLITICS = {"file": "Political-media-DFE.csv", "text": "text"}
-_PROGRESSIVE = {"file": "progressive-tweet-sentiment.csv", "text": "tweet"}
-_RELEVANCE = {"label": "relevance", "labels": ("no", "yes"), "dropped": {"not sure": _NO_VERDICT}}
+_OPINION = "q2_which_of_the_options_below_is_true_about_the_opinion_in_the_tweet"
+_STANCE = (
+    "q1_from_reading_the_tweet_which_of_the_options_below_is_most_likely_to_be_true_about_the_stance_or_outlook_of_the_"
+    "tweeter_towards_the_target"
+)
 _NEWS = ("ID", "TITLE", "URL", "PUBLISHER", "CATEGORY", "STORY", "HOSTNAME", "TIMESTAMP")
 _EMOTIONS = "anger boredom empty enthusiasm fun happiness hate love neutral relief sadness surprise worry"
 _MESSAGES = "attack constituency information media mobilization other personal policy support"
 
+# fmt: off
 ADDITIONAL = (
     NamedTask(
-        name="20-newsgroups",
-        places=_whole(
-            Layout("folders", encoding=LATIN1),
-            ("20news-bydate-train", "20news-bydate-test"),
-            ("20news-bydate/20news-bydate-train", "20news-bydate/20news-bydate-test"),
-            "20news-18828",
-            "20_newsgroups",
+        "20-newsgroups",
+        _whole(
+            Layout("folders", encoding=LATIN1), ("20news-bydate-train", "20news-bydate-test"),
+            ("20news-bydate/20news-bydate-train", "20news-bydate/20news-bydate-test"), "20news-18828", "20_newsgroups",
         ),
-        origin="20news-bydate.tar.gz of http://qwone.com/~jason/20Newsgroups/, unpacked.",
+        "20news-bydate.tar.gz of http://qwone.com/~jason/20Newsgroups/, unpacked.",
         note="The paper's sizes are of a random split of all 18,846 posts, not of the split by date.",
     ),
-    _crowdflower(
-        "airline",
-        "Airline-Sentiment-2-w-AA.csv",
-        short="airline",
-        text="text",
-        label="airline_sentiment",
-        labels=("negative", "neutral", "positive"),
-    ),
-    _crowdflower(
-        "corporate-messaging",
-        "Corporate-messaging-DFE.csv",
-        short="corporate_messaging",
-        text="text",
-        label="category",
-        labels=("Action", "Dialogue", "Exclude", "Information"),
-        note="The paper has four classes, so that Exclude is one of them.",
-    ),
-    _crowdflower(
-        "disasters",
-        "socialmedia-disaster-tweets-DFE.csv",
-        text="text",
-        label="choose_one",
-        labels=("Not Relevant", "Relevant"),
-        dropped={"Can't Decide": _NO_VERDICT},
-    ),
-    _crowdflower("economic-news-relevance", "Full-Economic-News-DFE-839861.csv", text="text", **_RELEVANCE),
-    _crowdflower(
-        "emotion",
-        "text_emotion.csv",
-        short="emotion",
-        text="content",
-        label="sentiment",
-        labels=tuple(_EMOTIONS.split()),
-    ),
-    _crowdflower(
-        "global-warming",
-        "1377884570_tweet_global_warming.csv",
-        short="global_warming",
-        text="tweet",
-        label="existence",
-        labels=("no", "yes"),
-        spellings={"Yes": "yes", "Y": "yes", "No": "no", "N": "no"},
-        dropped={"NA": _NO_VERDICT, "N/A": _NO_VERDICT, "": "without a label"},
-    ),
-    _crowdflower("political-audience", label="audience", labels=("constituency", "national"), **_POLITICS),
-    _crowdflower("political-bias", label="bias", labels=("neutral", "partisan"), **_POLITICS),
-    _crowdflower("political-message", label="message", labels=tuple(_MESSAGES.split()), **_POLITICS),
-    _crowdflower("primary-emotions", "primary-plutchik-wheel-DFE.csv", text="sentence", label="emotion"),
-    _crowdflower(
-        "progressive-opinion",
-        label="q2_which_of_the_options_below_is_true_about_the_opinion_in_the_tweet",
-        **_PROGRESSIVE,
-    ),
-    _crowdflower(
-        "progressive-stance",
-        label="q1_from_reading_the_tweet_which_of_the_options_below_is_most_likely_to_be_true_about_the_stance_or_"
-        "outlook_of_the_tweeter_towards_the_target",
-        **_PROGRESSIVE,
-    ),
-    _crowdflower("us-economic-performance", "us-economic-newspaper.csv", text="text", **_RELEVANCE),
+    _crowdflower("airline", "Airline-Sentiment-2-w-AA.csv", "text", "airline_sentiment",
+                 ("negative", "neutral", "positive"), short="airline"),
+    _crowdflower("corporate-messaging", "Corporate-messaging-DFE.csv", "text", "category",
+                 ("Action", "Dialogue", "Exclude", "Information"), short="corporate_messaging",
+                 note="The paper has four classes, so that Exclude is one of them."),
+    _crowdflower("disasters", "socialmedia-disaster-tweets-DFE.csv", "text", "choose_one",
+                 ("Not Relevant", "Relevant"), dropped={"Can't Decide": _NO_VERDICT}),
+    _crowdflower("economic-news-relevance", "Full-Economic-News-DFE-839861.csv", "text", "relevance", ("no", "yes"),
+                 dropped={"not sure": _NO_VERDICT}),
+    _crowdflower("emotion", "text_emotion.csv", "content", "sentiment", tuple(_EMOTIONS.split()), short="emotion"),
+    _crowdflower("global-warming", "1377884570_tweet_global_warming.csv", "tweet", "existence", ("no", "yes"),
+                 short="global_warming", spellings={"Yes": "yes", "Y": "yes", "No": "no", "N": "no"},
+                 dropped={"NA": _NO_VERDICT, "N/A": _NO_VERDICT, "": "without a label"}),
+    _crowdflower("political-audience", "Political-media-DFE.csv", "text", "audience", ("constituency", "national")),
+    _crowdflower("political-bias", "Political-media-DFE.csv", "text", "bias", ("neutral", "partisan")),
+    _crowdflower("political-message", "Political-media-DFE.csv", "text", "message", tuple(_MESSAGES.split())),
+    _crowdflower("primary-emotions", "primary-plutchik-wheel-DFE.csv", "sentence", "emotion"),
+    _crowdflower("progressive-opinion", "progressive-tweet-sentiment.csv", "tweet", _OPINION),
+    _crowdflower("progressive-stance", "progressive-tweet-sentiment.csv", "tweet", _STANCE),
+    _crowdflower("us-economic-performance", "us-economic-newspaper.csv", "text", "relevance", ("no", "yes"),
+                 dropped={"not sure": _NO_VERDICT}),
     NamedTask(
-        name="customer-complaints",
-        places=_whole(
-            Layout("csv", text="Consumer complaint narrative", label="Issue"),
-            "customer_complaints/complaints.csv",
-            "complaints.csv",
-            "Consumer_Complaints.csv",
-        ),
-        origin="complaints.csv of https://www.consumerfinance.gov/data-research/consumer-complaints/.",
+        "customer-complaints",
+        _whole(Layout("csv", text="Consumer complaint narrative", label="Issue"),
+               "customer_complaints/complaints.csv", "complaints.csv", "Consumer_Complaints.csv"),
+        "complaints.csv of https://www.consumerfinance.gov/data-research/consumer-complaints/.",
         dropped={"": "without a label"},
         note="The class is the column Issue, which the paper does not name. The file grows by the day: the paper's had "
         "183,334 complaints with a text and 157 classes.",
     ),
     NamedTask(
-        name="news-aggregator",
-        places=_whole(
-            Layout("tsv", text="TITLE", label="CATEGORY", header=_NEWS),
-            "news_aggregator/newsCorpora.csv",
-            "newsCorpora.csv",
-        ),
-        origin="newsCorpora.csv of the UCI News Aggregator data set, https://archive.ics.uci.edu/dataset/359.",
-        labels=("b", "e", "m", "t"),
-        note="b is business, e entertainment, m health, t science and technology.",
+        "news-aggregator",
+        _whole(Layout("tsv", text="TITLE", label="CATEGORY", header=_NEWS),
+               "news_aggregator/newsCorpora.csv", "newsCorpora.csv"),
+        "newsCorpora.csv of the UCI News Aggregator data set, https://archive.ics.uci.edu/dataset/359.",
+        labels=("b", "e", "m", "t"), note="b is business, e entertainment, m health, t science and technology.",
     ),
     NamedTask(
-        name="sms-spam",
-        places=_whole(
-            Layout("tsv", header=("label", "text"), other_header=("Label", "SMS")),
-            "sms_spam/SMSSpamCollection",
-            "SMSSpamCollection",
-        ),
-        origin="SMSSpamCollection of the UCI SMS Spam Collection, https://archive.ics.uci.edu/dataset/228.",
-        labels=("ham", "spam"),
-        run_on_real_rows=True,
+        "sms-spam",
+        _whole(Layout("tsv", header=("label", "text"), other_header=("Label", "SMS")),
+               "sms_spam/SMSSpamCollection", "SMSSpamCollection"),
+        "SMSSpamCollection of the UCI SMS Spam Collection, https://archive.ics.uci.edu/dataset/228.",
+        labels=("ham", "spam"), run_on_real_rows=True,
     ),
 )
+# fmt: on
 
 # Gururangan et al. 2020
 
