@@ -140,7 +140,7 @@ def _rows(path, reading, *, labelled):
             fail(path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many.")
         return row, record
 
-    return usable(read_records(path, dialect=reading.dialect), check, reading.bad_rows)
+    return usable(read_records(path, dialect=reading), check, reading.bad_rows)
 
 
 def _row(record, path, line, keys):

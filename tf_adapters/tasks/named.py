@@ -156,7 +156,7 @@ class NamedTask:
         """The rows of a file, or of several that make one, a `_Read`; `labels` as the task's attribute."""
         name = os.path.basename(paths[0])
         if layout.format == "squad":
-            rows, titles = read_squad(paths[0], Reading(self.kind), labelled=True)
+            rows, titles = read_squad(paths[0], Reading(kind=self.kind), labelled=True)
             return _Read(
                 rows, (), f"{name}: {len(rows):,} questions.", "articles", lambda parts: _articles(titles, parts)
             )

@@ -201,27 +201,16 @@ def sample_rows(rows, *, count, seed):
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-    """How a user's file is read; each option as of `task_from_files`.
+class Reading(Dialect):
+    """How a user's file is read; each option as of `task_from_files`."""
 
-    Attributes:
-        dialect: `Dialect` of the last three.
-    """
-
-    kind: str
+    kind: str = ""
     text_column: Union[str, int, None] = None
     text_pair_column: Union[str, int, None] = None
     label_column: Union[str, int, None] = None
     label_separator: str = "|"
     format: Optional[str] = None
     bad_rows: Any = None
-    encoding: Optional[str] = None
-    header: str = "first"
-    delimiter: Optional[str] = None
-    dialect: Dialect = dataclasses.field(init=False)
-
-    def __post_init__(self):
-        object.__setattr__(self, "dialect", Dialect(self.encoding, self.header, self.delimiter))
 
     def table(self, text="text", text_pair=None, label=None):
         """How a table is read whose columns are usually called so, as keywords of `files.read_chunks`; without `label`
@@ -232,7 +221,7 @@ class Reading:
             "label_column": label and (self.label_column or label),
             "format": self.format,
             "bad_rows": self.bad_rows,
-            "dialect": self.dialect,
+            "dialect": self,
         }
 
 

@@ -300,7 +300,7 @@ def read_squad(path, reading, *, labelled):
     for name in ("text_column", "text_pair_column", "label_column"):
         if (column := getattr(reading, name)) is not None:
             raise InputError(f"{{{name}}}: SQuAD's JSON has keys of its own, leave it out.", **{name: column})
-    reading.dialect.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
+    reading.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
     titles = []
 
     def question_of(row):
@@ -317,7 +317,7 @@ def read_squad(path, reading, *, labelled):
         titles.append(title)
         return id, text, context, answers
 
-    questions = _questions_of(_read_json(path, reading.dialect.encoding), path)
+    questions = _questions_of(_read_json(path, reading.encoding), path)
     rows = span_rows(usable(questions, question_of, reading.bad_rows), labelled=labelled)
     return _not_empty(rows, path, reading.bad_rows), titles
 

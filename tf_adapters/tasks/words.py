@@ -159,10 +159,10 @@ def _no_words(path):
 
 def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
     """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
-    reading.dialect.refuse(f"{shown_name(path)} is read as words")
+    reading.refuse(f"{shown_name(path)} is read as words")
 
     columns = {"word": reading.text_column, "label": reading.label_column, "labelled": numbers is not None}
-    blocks, parse = _READERS[format](path, reading.dialect.encoding, **columns)
+    blocks, parse = _READERS[format](path, reading.encoding, **columns)
 
     def numbered(block):
         words, labels = parse(block)
