@@ -88,17 +88,13 @@ def _parameters_of(group):
     """The options of a dataclass, as parameters of a function."""
     for field in dataclasses.fields(group):
         about = field.metadata["choice"]
-        kind = without_none(field.type) if about.read is None else str
+        # `T` of `Optional[T]` too.
+        kind = next(iter(get_args(field.type)), field.type) if about.read is None else str
         kind = Optional[kind] if field.default is None else kind
         annotation = _annotation(kind, about.options_of(field.name), about)
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
         )
-
-
-def without_none(kind):
-    """The type `T` of an annotation `T` or `Optional[T]`."""
-    return next((part for part in get_args(kind) if part is not type(None)), kind)
 
 
 class Command(typer.core.TyperCommand):

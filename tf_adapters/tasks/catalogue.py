@@ -294,14 +294,8 @@ _TEXT_FILES = ("train.txt", "dev.txt", "test.txt")
 
 
 def _entities(name, entities, folders, files, origin, run_on_real_rows=False):
-    """A data set of entities.
-
-    Args:
-        entities: types of entities, from which the labels follow: a beginning and an inside of each, and what is
-            outside.
-        folders: names under which its folder may lie in `data_dir` or in `data_dir/ner`.
-        files: names of the files of train, validation and test, in order; several such triples.
-    """
+    """A data set of types of entities, whose folder may have several names, and its three files several triples of
+    them."""
     # The folder itself comes last: `train.txt` may belong to any task.
     parents = [f"ner/{folder}/" for folder in folders] + [f"{folder}/" for folder in folders] + [""]
     return NamedTask(

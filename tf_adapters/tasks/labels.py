@@ -93,7 +93,7 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
     if kind == "regression":
         return ()
     names = set()
-    for cell, line in zip(cells, _line_numbers(lines)):
+    for cell, line in zip(cells, lines or itertools.count(1)):
         names.update(map(label_name, _parts(cell, kind, path, line, separator)))
     names, numbers = in_order(names)
     if kind == "multi-label":
@@ -135,7 +135,7 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     width = (len(labels),) if kind == "multi-label" else ()
     encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
     index = index_of(labels)
-    for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
+    for row, (cell, line) in enumerate(zip(cells, lines or itertools.count(1))):
         numbers = label_numbers(cell, line, kind=kind, path=path, index=index, separator=separator)
         if kind == "multi-label":
             encoded[row, numbers] = 1
@@ -154,10 +154,6 @@ def label_numbers(cell, line, *, kind, path, index, separator="|"):
     if None in places:
         fail(path, line, unknown_label(label_name(parts[places.index(None)]), index))
     return places
-
-
-def _line_numbers(lines):
-    return itertools.count(1) if lines is None else lines
 
 
 def _is_missing(cell):
