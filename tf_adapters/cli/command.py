@@ -30,15 +30,8 @@ _OF_PYTHON = {
 
 
 def option(kind, help, *names, panel=None, **about):
-    """The annotation of a parameter that is an option.
-
-    Args:
-        kind: its type, `bool` for a flag.
-        help: str, Markdown.
-        names: str, the option's names, if they are not the parameter's; another is for those who are used to it.
-        panel: str, where the help shows it.
-        about: other fields of its `Choice`.
-    """
+    """The annotation of a parameter that is an option: its type, its help in Markdown, its names if they are not the
+    parameter's (another is for those who are used to it), the help's panel, and other fields of its `Choice`."""
     word, alias = (*(name.removeprefix("--") for name in names), None, None)[:2]
     return _annotation(kind, names, Choice(help, option=word, alias=alias, panel=panel, **about))
 

@@ -72,10 +72,7 @@ class TrainingProgress(Reporter):
             f"{'training' if name == 'loss' else 'validation'} {name.replace('_', ' ')} {value:.4f}"
             for name, value in numbers.items()
         )
-        if self.period is None:
-            place = f"epoch {epoch}/{self.epochs}"
-        else:
-            place = f"step {epoch * self.period}/{self.steps}"
+        place = f"epoch {epoch}/{self.epochs}" if self.period is None else f"step {epoch * self.period}/{self.steps}"
         self.console.print(f"{place}  {values}" + ("  best so far" if best else ""))
         self.trains_on()
 

@@ -128,8 +128,7 @@ def _predict(console, directory, submissions, folder, scoring):
             counting(console, submission.file, total=len(rows)) as advance,
         ):
             file.write(glue.HEADER)
-            for start in range(0, len(rows), CHUNK_ROWS):
-                chosen = np.arange(start, min(start + CHUNK_ROWS, len(rows)))
+            for chosen in rows.slices(CHUNK_ROWS):
                 outputs = kind.predict(scorer, rows.take(chosen), progress=advance)
                 if not np.isfinite(outputs).all():
                     raise InputError(f"{directory} predicts numbers that are not finite: train it again.")

@@ -80,8 +80,8 @@ class MultipleChoice(Kind):
         """Logits, a float32 array `(rows, choices)`."""
         count = rows.choices.shape[1]
         parts, done = [], 0
-        for start in range(0, len(rows), 2048):
-            pairs = rows.pairs(np.arange(start, min(start + 2048, len(rows))))
+        for index in rows.slices(2048):
+            pairs = rows.pairs(index)
 
             def advance(number):
                 nonlocal done

@@ -1,6 +1,7 @@
 """One label, one number or a set of labels for a text or a pair of texts."""
 
 import functools
+import textwrap
 
 import numpy as np
 import tensorflow as tf
@@ -56,8 +57,10 @@ class _Sentences(Kind):
         return {}
 
     def example(self, rows):
-        texts = zip(("text", "text_pair"), rows.texts([0]))
-        return {name: _example(text) for name, text in texts if text is not None}
+        pairs = zip(("text", "text_pair"), rows.texts([0]))
+        texts = {name: text.numpy()[0].decode() for name, text in pairs if text is not None}
+        # The first words, or so much of a text without spaces.
+        return {name: textwrap.shorten(text, 80, placeholder="") or text[:80] for name, text in texts.items()}
 
     def text(self, rows, index):
         return " | ".join(texts.numpy()[0].decode() for texts in rows.texts([index]) if texts is not None)
@@ -68,18 +71,6 @@ class _Sentences(Kind):
     def label(self, output, labels):
         """What one row's logits say, in words."""
         raise NotImplementedError
-
-
-_MOST_CHARACTERS_OF_AN_EXAMPLE = 80
-
-
-def _example(text):
-    """A text, or its first words, for a command line."""
-    text = " ".join(text.numpy()[0].decode().split())
-    if len(text) <= _MOST_CHARACTERS_OF_AN_EXAMPLE:
-        return text
-    start = text[:_MOST_CHARACTERS_OF_AN_EXAMPLE]
-    return start.rpartition(" ")[0] or start
 
 
 def smoothed_crossentropy(targets, logits, *, share=0.0, weights=None, ops):

@@ -98,10 +98,7 @@ class QuestionAnswering(Kind):
 
     def predict(self, scorer, rows, *, progress=None):
         """The best spans of each row, `Answers`; NaN as their probabilities if a logit of the row is not finite."""
-        parts = [
-            self._predict(scorer, rows.take(np.arange(first, min(first + _CHUNK_ROWS, len(rows)))), progress)
-            for first in range(0, len(rows), _CHUNK_ROWS)
-        ]
+        parts = [self._predict(scorer, rows.take(index), progress) for index in rows.slices(_CHUNK_ROWS)]
         return Answers(rows, *(np.concatenate(arrays) for arrays in zip(*parts)))
 
     def _predict(self, scorer, rows, progress):

@@ -47,15 +47,11 @@ def sentences_of_texts(texts, text_pairs):
     return Chunk(texts, text_pairs, None, []).rows()
 
 
-_SENTENCES = tuple(
-    Reader(
-        kind, "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts, metric, named=named
-    )
-    for kind, metric, named in (
-        ("classification", "accuracy", True),
-        ("regression", "pearson-spearman", False),
-        ("multi-label", "multi-label", True),
-    )
+_TABLES = "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts
+_SENTENCES = (
+    Reader("classification", *_TABLES, "accuracy"),
+    Reader("regression", *_TABLES, "pearson-spearman", named=False),
+    Reader("multi-label", *_TABLES, "multi-label"),
 )
 READERS = {reader.kind: reader for reader in (*_SENTENCES, WORDS, QUESTIONS, CHOICES)}
 

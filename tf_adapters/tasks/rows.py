@@ -23,6 +23,11 @@ class HeldRows:
         chosen = np.asarray(chosen, np.int64)
         return dataclasses.replace(self, **{name: _entries(getattr(self, name), chosen) for name in self.by_row})
 
+    def slices(self, size=8192):
+        """Consecutive index arrays of at most `size` rows that cover all rows."""
+        for start in range(0, len(self), size):
+            yield np.arange(start, min(start + size, len(self)))
+
     def rows(self):
         """These rows: chunks of files of every kind have this method."""
         return self
@@ -85,11 +90,6 @@ class Rows(HeldRows):
         import tensorflow as tf
 
         return tf.gather(self.text, index), None if self.text_pair is None else tf.gather(self.text_pair, index)
-
-    def slices(self):
-        """Consecutive index arrays of at most 8192 rows that cover all rows."""
-        for start in range(0, len(self), 8192):
-            yield np.arange(start, min(start + 8192, len(self)))
 
     def digest(self):
         """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes."""

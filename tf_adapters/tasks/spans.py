@@ -204,8 +204,7 @@ def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
     table is never held as a whole, SQuAD's JSON is."""
     if _question_format(path, reading.format) == "squad":
         rows = read_squad(path, reading, labelled=False)[0]
-        for first in range(0, len(rows), chunk_rows):
-            yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
+        yield from map(rows.take, rows.slices(chunk_rows))
         return
     columns = reading.table("question", "context")
     for chunk in read_chunks(path, chunk_rows=chunk_rows, keep_all_columns=True, **columns):
