@@ -128,13 +128,9 @@ class Classification(_Sentences):
 
     def losses(self, settings=None, examples=None, ops=None):
         ops = ops or each_keras.keras2
-        weights = settings is not None and settings.class_weights
-        if settings is not None and (settings.label_smoothing or weights):
-            counts = np.bincount(examples.labels) if weights else None
-            loss = functools.partial(
-                smoothed_crossentropy, share=settings.label_smoothing, weights=balanced(counts) if weights else None,
-                ops=ops,
-            )  # fmt: skip
+        if settings is not None and (settings.label_smoothing or settings.class_weights):
+            weights = balanced(np.bincount(examples.labels)) if settings.class_weights else None
+            loss = functools.partial(smoothed_crossentropy, share=settings.label_smoothing, weights=weights, ops=ops)
             return {"loss": loss, "metrics": [ops.keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         return {
             "loss": self.plain_loss(ops.keras),
@@ -183,13 +179,9 @@ class MultiLabel(_Sentences):
     def losses(self, settings=None, examples=None, ops=None):
         ops = ops or each_keras.keras2
         if settings is not None and settings.class_weights:
-            have = examples.labels.astype(bool).sum(0)
-            loss = functools.partial(
-                weighted_binary_crossentropy,
-                share=settings.label_smoothing,
-                weights=balanced([len(examples) - have, have]),
-                ops=ops,
-            )
+            have, share = examples.labels.astype(bool).sum(0), settings.label_smoothing
+            weights = balanced([len(examples) - have, have])
+            loss = functools.partial(weighted_binary_crossentropy, share=share, weights=weights, ops=ops)
             return {"loss": loss, "metrics": [ops.keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         about = {"from_logits": True, "label_smoothing": settings.label_smoothing if settings is not None else 0.0}
         return {

@@ -78,16 +78,9 @@ class QuestionAnswering(Kind):
         texts, context_of = rows.used_contexts()
         contexts = ContextTokens.of(tokenizer, texts)
         questions, cut = question_tokens(tokenizer, rows.questions)
-        starts = rows.labels.starts
-        alignment = align(
-            tokenizer,
-            questions,
-            contexts,
-            context_of,
-            row=rows.labels.row,
-            start=starts,
-            end=starts + np.fromiter(map(len, rows.labels.texts), np.int32, len(starts)),
-        )
+        row, starts = rows.labels.row, rows.labels.starts
+        ends = starts + np.fromiter(map(len, rows.labels.texts), np.int32, len(starts))
+        alignment = align(tokenizer, questions, contexts, context_of, row=row, start=starts, end=ends)
         alignment = dataclasses.replace(alignment, cut_questions=cut)
         if not len(alignment.row):
             raise InputError("rows has no question to learn: " + " ".join(alignment.notes))

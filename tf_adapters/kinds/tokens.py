@@ -63,11 +63,8 @@ class TokenClassification(Kind):
                 ids.append(windows.input_ids)
                 labels.append(_token_labels(windows, rows.labels[start : start + _CHUNK_ROWS].flat_values))
             input_ids = tf.concat(ids, axis=0)
-            return PackedExamples(
-                input_ids=input_ids,
-                token_type_ids=tf.zeros_like(input_ids),
-                labels=input_ids.with_values(tf.concat(labels, axis=0)),
-            )
+            labels = input_ids.with_values(tf.concat(labels, axis=0))
+            return PackedExamples(input_ids=input_ids, token_type_ids=tf.zeros_like(input_ids), labels=labels)
 
     def predict(self, scorer, rows, *, progress=None):
         """Logits of each word, `WordOutputs`."""
@@ -144,10 +141,8 @@ class TokenClassification(Kind):
         words = tf.strings.split(tf.strings.regex_replace(texts[0], _WHITE_SPACE, " "))
         input_ids, first, last, position = encode_words(words, tokenizer)
         # The encoder takes no batch of no windows.
-        dummy = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.cast(tf.size(first) == 0, tf.int32)], tokenizer.cls_id),
-            [tf.cast(tf.size(first) == 0, tf.int64)],
-        )
+        missing = tf.cast(tf.size(first) == 0, tf.int64)
+        dummy = tf.RaggedTensor.from_row_lengths(tf.fill([missing], tokenizer.cls_id), [missing])
         input_ids = tf.concat([input_ids, dummy], 0)
         logits = forward({"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)})
         window = tf.repeat(tf.range(tf.size(first)), last - first)

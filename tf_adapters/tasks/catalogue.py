@@ -40,11 +40,10 @@ def _whole(layout, *paths):
     return tuple(Files(layout, {ALL: path}) for path in paths)
 
 
-def _split(layout, *patterns, names=("train", "dev", "test")):
+def _split(layout, *patterns, names=("train", "dev", "test"), splits=SPLITS):
     """Places of a file a split, in whose paths {} stands for the split's name."""
-    return tuple(
-        Files(layout, {split: pattern.format(name) for split, name in zip(SPLITS, names)}) for pattern in patterns
-    )
+    names = dict(zip(splits, names))
+    return tuple(Files(layout, {of: pattern.format(name) for of, name in names.items()}) for pattern in patterns)
 
 
 # Pang and Lee 2005
@@ -229,12 +228,9 @@ def _xnli(language):
     of_one = Layout("tsv", text=f"sentence1_{language}", text_pair=f"sentence2_{language}")
     # English stands beside each language in the Burmese files alone.
     file = f"{'my' if language == 'en' else language}.genre.{{}}.tsv"
-    for layout, paths in (
-        (of_all, ("XNLI-1.0/xnli.{}.tsv", "xnli.{}.tsv", "xnli/xnli.{}.tsv")),
-        (of_one, (file, f"xnli/{file}")),
-    ):
-        for path in paths:
-            places.append(Files(layout, {"validation": path.format("dev"), "test": path.format("test")}))
+    held_out = {"names": ("dev", "test"), "splits": SPLITS[1:]}
+    places += _split(of_all, "XNLI-1.0/xnli.{}.tsv", "xnli.{}.tsv", "xnli/xnli.{}.tsv", **held_out)
+    places += _split(of_one, file, f"xnli/{file}", **held_out)
     return NamedTask(
         name=f"xnli/{language}",
         places=tuple(places),

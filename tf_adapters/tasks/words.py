@@ -109,21 +109,16 @@ def read_words(path, reading, labels=None):
     first = next(chunks)
     import tensorflow as tf
 
-    words, counts, found = [], [], []
     with tf.device("CPU:0"):
-        for chunk in itertools.chain([first], chunks):
-            words.append(tf.constant(chunk.words))
-            counts.append(np.asarray(chunk.counts, np.int64))
-            found.append(np.asarray(chunk.labels, np.int32))
-        del first, chunk
-        found = np.concatenate(found)
+        read = ((chunk.rows().words, np.asarray(chunk.labels, np.int32)) for chunk in itertools.chain([first], chunks))
+        words, found = zip(*read)
+        words, found = tf.concat(words, 0), np.concatenate(found)
         if labels is None:
             labels = tuple(sorted(numbers))
             if len(labels) < 2:
                 raise InputError(f"{shown_name(path)} has only the label {labels[0]!r}: training needs at least two.")
             index = {name: place for place, name in enumerate(labels)}
             found = np.array([index[name] for name in numbers], np.int32)[found]
-        words = tf.RaggedTensor.from_row_lengths(tf.concat(words, 0), np.concatenate(counts))
         return WordRows(words, words.with_values(tf.constant(found)), tuple(labels)), tuple(labels)
 
 
