@@ -88,11 +88,7 @@ def _plan(directories):
                 f"{', '.join(task.labels) or 'none (regression)'}: train it on --task {name}."
             )
         of_task[name] = directory
-    return [
-        (of_task[submission.task.name], submission)
-        for submission in glue.SUBMISSIONS
-        if submission.task.name in of_task
-    ]
+    return [(of_task[one.task.name], one) for one in glue.SUBMISSIONS if one.task.name in of_task]
 
 
 def _with_rows(console, submissions, data_dir):
