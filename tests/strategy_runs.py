@@ -19,7 +19,7 @@ def make_task(kind):
     from tests.conftest import WORDS
     from tf_adapters.tasks import Task
     from tf_adapters.tasks.rows import Rows
-    from tf_adapters.tasks.spans import SpanRowsBuilder
+    from tf_adapters.tasks.spans import span_rows
     from tf_adapters.tasks.words import WordRows
 
     random, few = np.random.default_rng(0), np.arange(6)
@@ -34,10 +34,9 @@ def make_task(kind):
         rows = WordRows(words, labels, ("A", "B", "C"))
         return Task("words", kind, ("A", "B", "C"), "token-accuracy", rows, rows.take(few))
     if kind == "question-answering":
-        builder = SpanRowsBuilder(labelled=True)
-        for number, words in enumerate(sentences):
-            builder.add(str(number), "the film", " ".join(words), [(words[-1], len(" ".join(words)) - len(words[-1]))])
-        rows = builder.rows()
+        answers = [[(words[-1], len(" ".join(words)) - len(words[-1]))] for words in sentences]
+        questions = ((str(row), "the film", " ".join(sentences[row]), answers[row]) for row in range(ROWS))
+        rows = span_rows(questions, labelled=True)
         return Task("spans", kind, (), "squad", rows, rows.take(few))
     rows = Rows(text=texts, labels=random.integers(0, 2, ROWS).astype(np.int32))
     return Task("texts", kind, ("a", "b"), "accuracy", rows, rows.take(few))

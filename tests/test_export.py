@@ -395,7 +395,7 @@ def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
     words = {"task": {"kind": "token-classification"}}
     for path, options, message in (
         (directory, {}, r"film/1 is there already.*film/2"),
-        (tmp_path / "film", {}, "must end in a version number.*film/1"),
+        (tmp_path / "film" / "01", {}, "must end in a version number.*film/1[.]"),
         (tmp_path / "1", {"storage": "int8"}, "storage='int8'.*bfloat16"),
         (tmp_path / "1", {"text": "bert"}, "must be a tokenizer of this"),
         (tmp_path / "1", words, "needs a model with the head 'token-classification'"),

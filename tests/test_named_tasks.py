@@ -175,11 +175,10 @@ def test_test_rows_come_in_the_order_of_the_test_file_by_either_door():
     real("tfds"), real("glue")
     task = next(task for task in GLUE if task.config == "mrpc")
     index, rows = task.test_rows(data_dir=DATA)
-    assert index == [str(i) for i in range(1725)] and task.count_test_rows(data_dir=DATA) == 1725
+    assert index == [str(i) for i in range(1725)] and len(rows) == 1725
     tfds_or_skip()
     other_index, other_rows = task.test_rows(data_dir=DATA / "tfds")
-    assert other_index == index and task.count_test_rows(data_dir=DATA / "tfds") == 1725
-    assert texts(other_rows) == texts(rows)
+    assert other_index == index and texts(other_rows) == texts(rows)
     assert (other_rows.text_pair == rows.text_pair).numpy().all()
 
 

@@ -14,13 +14,13 @@ from tf_adapters._keras import keras
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import Scorer
-from tf_adapters.kinds.spans import QuestionAnswering, best_spans, position_crossentropy
+from tf_adapters.kinds.spans import QuestionAnswering, best_spans, n_best_spans, position_crossentropy
 from tf_adapters.tasks import load_task, task_from_files
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task
-from tf_adapters.tasks.spans import QUESTIONS, Answer, Answers, SpanRowsBuilder, n_best_spans
+from tf_adapters.tasks.spans import QUESTIONS, Answer, Answers, span_rows
 from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
@@ -35,11 +35,11 @@ def wordpiece(max_length=32):
 
 def rows_of(*questions, labelled=True):
     """Rows of (question, context, *answers); an answer is a text, at its first place, or a pair with its place."""
-    builder = SpanRowsBuilder(labelled=labelled)
+    tuples = []
     for number, (question, context, *answers) in enumerate(questions):
         pairs = [(answer, context.find(answer)) if isinstance(answer, str) else answer for answer in answers]
-        builder.add(f"q{number}", question, context, pairs)
-    return builder.rows()
+        tuples.append((f"q{number}", question, context, pairs))
+    return span_rows(tuples, labelled=labelled)
 
 
 def random_rows(count, *, seed, words=(20, 60)):
@@ -406,7 +406,7 @@ def test_a_training_step_reports_half_the_sum_of_both_losses():
 def test_best_spans_equal_those_of_all_pairs():
     logits = np.random.default_rng(0).normal(size=(3, 12, 2)).astype(np.float32)
     begin, after = np.array([3, 2, 5]), np.array([12, 9, 5])
-    window, start, end, score = best_spans(logits, begin, after, longest=4, count=6)
+    window, start, end, score = map(np.array, best_spans(logits, begin, after, longest=4, count=6))
     for row in range(3):
         pairs = {
             (s, e): logits[row, s, 0] + logits[row, e, 1]
@@ -426,7 +426,7 @@ def test_n_best_keeps_a_span_once_with_its_greatest_score():
     start = np.array([5, 0, 5, 2, 9, 1])
     end = np.array([7, 3, 7, 4, 9, 2])
     score = np.array([1.0, 4.0, 3.0, 2.0, 2.0, -9.0])
-    starts, ends, probabilities, counts = n_best_spans(row, start, end, score, rows=3, count=3)
+    starts, ends, probabilities, counts = map(np.array, n_best_spans(row, start, end, score, rows=3, count=3))
     assert counts.tolist() == [1, 3, 0]
     assert starts.tolist() == [[0, 0, 0], [5, 2, 9], [0, 0, 0]] and ends.tolist() == [[3, 0, 0], [7, 4, 9], [0, 0, 0]]
     expected = np.array([[1, 0, 0], [math.e, 1, 1], [0, 0, 0]]) / np.array([[1], [math.e + 2], [1]])

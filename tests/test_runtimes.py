@@ -304,7 +304,7 @@ def test_what_no_file_can_hold_is_named(refused, adapter_directory, checkpoint, 
         ((*onnx, *new, "--storage", "float16"), "leave out --storage and --adapter-storage"),
         (("--quantize", "int4", *new), "--quantize int4 is unknown: use one of none, int8"),
         (("--quantize", "int8", *new), "--quantize int8 is for --format onnx: add it"),
-        (("--check", tmp_path / "none.csv", *new), "none.csv"),
+        (("--check", tmp_path / "none.csv", "--text-column=a", *new), "none.csv"),
         (("--adapters", "--check", tmp_path / "there", *new), "are for one task: leave out --adapters"),
     ):
         refused("export", adapter_directory, *arguments, says=message)

@@ -145,8 +145,8 @@ def test_files_become_a_task(tmp_path):
         metric="f1",
     )
     assert (task.name, task.kind, task.labels, task.metric) == ("files", "classification", ("neg", "pos"), "f1")
-    assert task.train.text.numpy().tolist() == [b"x", b"z", b"p\nq"]
-    assert task.train.text_pair.numpy().tolist() == [b"y", b"w", b"r"]
+    texts = [part.numpy().tolist() for part in task.train.texts(range(3))]
+    assert texts == [[b"x", b"z", b"p\nq"], [b"y", b"w", b"r"]]
     assert task.train.labels.tolist() == [1, 0, 0] and task.test.labels.tolist() == [1] and len(task.validation) == 1
     files = "train train.csv (3 rows), validation dev.csv (1 rows), test test.tsv (1 rows)"
     assert task.source == f"The user's files: {files}."
@@ -155,6 +155,8 @@ def test_files_become_a_task(tmp_path):
     task = task_from_files(train=sets, validation=sets, kind="multi-label", format="jsonl")
     assert (task.labels, task.metric) == (("x", "y"), "multi-label")
     assert task.train.labels.tolist() == [[1, 1], [0, 1], [0, 0]]
+    with refused("The label 'x|y' has the '|' that stands between"):
+        type(task)("m", "multi-label", ("x|y", "z"), "multi-label", task.train, task.train)
 
 
 def test_a_label_that_training_lacks_is_named_with_its_file_and_line(tmp_path):

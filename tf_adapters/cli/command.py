@@ -30,15 +30,8 @@ _OF_PYTHON = {
 
 
 def option(kind, help, *names, panel=None, **about):
-    """The annotation of a parameter that is an option.
-
-    Args:
-        kind: its type, `bool` for a flag.
-        help: str, Markdown.
-        names: str, the option's names, if they are not the parameter's; another is for those who are used to it.
-        panel: str, where the help shows it.
-        about: other fields of its `Choice`.
-    """
+    """The annotation of a parameter that is an option: its type, its help in Markdown, its names if they are not the
+    parameter's (another is for those who are used to it), the help's panel, and other fields of its `Choice`."""
     word, alias = (*(name.removeprefix("--") for name in names), None, None)[:2]
     return _annotation(kind, names, Choice(help, option=word, alias=alias, panel=panel, **about))
 
@@ -88,17 +81,13 @@ def _parameters_of(group):
     """The options of a dataclass, as parameters of a function."""
     for field in dataclasses.fields(group):
         about = field.metadata["choice"]
-        kind = without_none(field.type) if about.read is None else str
+        # `T` of `Optional[T]` too.
+        kind = next(iter(get_args(field.type)), field.type) if about.read is None else str
         kind = Optional[kind] if field.default is None else kind
         annotation = _annotation(kind, about.options_of(field.name), about)
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
         )
-
-
-def without_none(kind):
-    """The type `T` of an annotation `T` or `Optional[T]`."""
-    return next((part for part in get_args(kind) if part is not type(None)), kind)
 
 
 class Command(typer.core.TyperCommand):

@@ -71,11 +71,10 @@ def convert(
     console = terminal()
     start(console)
     with console.status("Loading the encoder ..."):
-        written = (
-            _to_hub(directory, name, output, model, head)
-            if ours
-            else _from_hub(directory, output, source, head, max_length, text_pairs)
-        )
+        if ours:
+            written = _to_hub(directory, name, output, model, head)
+        else:
+            written = _from_hub(directory, output, source, head, max_length, text_pairs)
     console.print(written)
 
 

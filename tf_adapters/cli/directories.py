@@ -44,17 +44,9 @@ def check_pairs(settings, text_pair_column, directory):
 
 
 def reading_of(settings, path, given):
-    """How a file is read: as the options say, and where they say nothing as the directories' training file.
-
-    Args:
-        settings: list of settings of directories; if they were trained on files that were read in different ways, none
-            of these counts.
-        path: of the file.
-        given: dict of all options of reading by their parameters, `format` among them; None where one was not given.
-            Others than these are not taken from training.
-
-    Returns: those that have a value, a dict; and a sentence that says which come from training, or None.
-    """
+    """How a file is read, a dict: as `given` says, a dict of all options by their parameters, and where it has None as
+    the training file of the directories with these settings, unless they differ in that; and a sentence that says what
+    comes from training, or None."""
     reading = {name: value for name, value in given.items() if value is not None}
     about = {"format": given["format"], "header": given.get("header")}
     kept = [kept_reading((one["task"] or {}).get("reading"), path, **about) for one in settings]
@@ -155,16 +147,9 @@ def check_writable(path, *, option="--output"):
 def check_folder(
     output, *, marker, what, resume, overwrite, unfinished, finished, leftovers=False, run="interrupted run"
 ):
-    """Raise InputError unless a command may write to a folder, or go on with what is there.
-
-    Args:
-        marker: str, name of a file that the command writes to it.
-        what: str, what the folder becomes: "an adapter".
-        unfinished: bool, whether the folder holds something that `--resume` goes on with.
-        finished: bool, whether it holds what an earlier command came to.
-        leftovers: bool, whether it holds what a killed command of this kind left and nobody goes on with.
-        run: str, what `--resume` goes on with.
-    """
+    """Raise InputError unless a command may write a file `marker` to a folder, which makes it `what`, or go on with
+    what is there: something `unfinished`, a `run`, `finished` by an earlier command, or `leftovers` of a killed one
+    that nobody goes on with."""
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file: give a directory.")
     check_writable(output / marker)

@@ -1,12 +1,14 @@
 """`tf-adapters export`."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
 import shlex
 from typing import Optional
 
-from tf_adapters.cli.command import argument, option
+from tf_adapters.cli.command import argument, option, with_options_of
+from tf_adapters.cli.data import LabelOptions
 from tf_adapters.cli.directories import (
     check_writable,
     encoder_source,
@@ -22,19 +24,17 @@ from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.settings import task_of
 from tf_adapters.serving.versions import FORMATS, QUANTIZED, STORAGES, check_export_file, check_version_directory
-from tf_adapters.tasks.own_files import KEPT, metric_of, rows_from_file
+from tf_adapters.tasks.own_files import metric_of, rows_from_file
 from tf_adapters.tasks.rows import with_value_range
 
 LOST = 0.005  # of the metric, above which an export is not recommended
-_EXAMPLES = {
-    "text": "a quiet , moving film",
-    "text_pair": "it moves",
-    "question": "Who sang?",
-    "context": "Ada sang, Bob danced.",
-    "choices": ["It moves.", "It rests."],
-}
 # TensorFlow Serving's newest release when this version was written.
 NEWEST_SERVER = (2, 20)
+
+
+@with_options_of(LabelOptions, without=("format", "skip_bad_rows"))
+class CheckOptions:
+    """How the rows of `--check` are read."""
 
 
 def export(
@@ -75,6 +75,7 @@ def export(
         "Labelled rows, as of `evaluate --input`: the export is scored beside the model, and how many labels are "
         "others and how far the logits are apart is said.",
     ) = None,
+    reading: CheckOptions,
     data_dir: DataDir = None,
     model: Source = None,
     where: DoorOptions,
@@ -101,6 +102,10 @@ def export(
     film"]))`, after `import tensorflow_text`.
     """
     _check_options(format, adapters, storage, adapter_storage, quantize, check, len(directories))
+    reading = dataclasses.asdict(reading)
+    for name, value in reading.items():
+        if value is not None and check is None:
+            raise InputError(f"{{{name}}} goes with --check FILE: add that, or leave it out.", **{name: value})
     door = where.choose(writes_graphs=True)
     check_writable(output)
     if format == "saved-model":
@@ -113,9 +118,10 @@ def export(
         model = encoder_source(named, model)
     else:
         directory = local(directories[0])
-        rows = _rows_to_check(directory, check, quantize, data_dir, door)
+        rows = _rows_to_check(directory, check, quantize, data_dir, door, reading)
     console = terminal()
     start(console, door=door)
+    from tf_adapters.kinds.kind import EXAMPLES
     from tf_adapters.serving.convert import export_file
     from tf_adapters.serving.export import export_bank, export_saved_model
 
@@ -130,7 +136,7 @@ def export(
         made, write, ids = scorer.model, export_saved_model, "ids"
         about = {"text": scorer.tokenizer, "task": settings["task"]}
         names = get_kind(task_of(settings)[0]).served_texts(settings["task"] or {})
-        inputs = ", ".join(f"{name}=tf.constant([{json.dumps(_EXAMPLES[name])}])" for name in names)
+        inputs = ", ".join(f"{name}=tf.constant([{json.dumps(EXAMPLES[name])}])" for name in names)
     if format == "saved-model":
         with console.status("Tracing and writing ..."):
             write(made, output, storage=storage, **about)
@@ -161,7 +167,7 @@ def _check_options(format, adapters, storage, adapter_storage, quantize, check, 
         raise InputError(f"{count} directories were given: give --adapters to write one model of them all.")
 
 
-def _rows_to_check(directory, file, quantize, data_dir, door="transformers"):
+def _rows_to_check(directory, file, quantize, data_dir, door="transformers", reading=None):
     """`(name, labelled rows)` to check an export on, or None."""
     from tf_adapters.saving.settings import read_settings
 
@@ -180,7 +186,7 @@ def _rows_to_check(directory, file, quantize, data_dir, door="transformers"):
                 raise
             return None  # the export says that nothing was measured
     kind, labels = task_of(settings)
-    reading, _ = reading_of([settings], file, dict.fromkeys(("format", *KEPT)))
+    reading, _ = reading_of([settings], file, {"format": None, **reading})
     if (settings["task"] or {}).get("text_pairs"):
         reading.setdefault("text_pair_column", "text_pair")
     rows = rows_from_file(file, kind=kind, labels=labels, **reading)

@@ -218,10 +218,8 @@ def _chunks(input_file, shard, reading):
 
 
 def write_csv(file, chunks):
-    """Write a row for each answer, in order; no more than a chunk is held.
-
-    The names of the answer's columns do not depend on the input: a column of the input with one of them gets `input_`
-    before it. JSON lines may differ in their keys; the columns are those of the first chunk.
+    """Write a row for each answer, in order; no more than a chunk is held, whose first has the columns: JSON lines may
+    differ in their keys.
 
     A chunk is a pair: the records of a file's rows, dicts, or None where they have no columns; and what was answered to
     each, as `Kind.records`, or of several tasks a dict of these by the tasks' names.

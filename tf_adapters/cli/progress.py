@@ -14,6 +14,8 @@ from tf_adapters.training.disk import discard_seeds
 from tf_adapters.training.experiment import Observer
 from tf_adapters.training.run import FitResult, Reporter
 
+MOST_LABELS = 12
+
 
 class TrainingProgress(Reporter):
     """Shows a run of `fit` on a Rich console."""
@@ -70,10 +72,7 @@ class TrainingProgress(Reporter):
             f"{'training' if name == 'loss' else 'validation'} {name.replace('_', ' ')} {value:.4f}"
             for name, value in numbers.items()
         )
-        if self.period is None:
-            place = f"epoch {epoch}/{self.epochs}"
-        else:
-            place = f"step {epoch * self.period}/{self.steps}"
+        place = f"epoch {epoch}/{self.epochs}" if self.period is None else f"step {epoch * self.period}/{self.steps}"
         self.console.print(f"{place}  {values}" + ("  best so far" if best else ""))
         self.trains_on()
 
@@ -198,7 +197,8 @@ class Runner(Observer):
         self.console.print(
             f"Task {task.name}: {len(task.train):,} training, {len(task.validation):,} validation"
             + (f", {len(task.test):,} test rows" if task.test is not None else " rows")
-            + (f", labels {_listed(task.labels)}" if task.labels else f", {task.kind}")
+            + (f", labels {', '.join(task.labels[:MOST_LABELS])}" if task.labels else f", {task.kind}")
+            + (f" and {len(task.labels) - MOST_LABELS} more" if len(task.labels) > MOST_LABELS else "")
         )
         self.console.print(
             f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {experiment.source}"
@@ -212,7 +212,3 @@ class Runner(Observer):
         if experiment.devices > 1:
             workers = f" of {self.cluster.workers} workers" if self.cluster.workers > 1 else ""
             self.console.print(f"On {experiment.devices} devices{workers}")
-
-
-def _listed(labels, most=12):
-    return ", ".join(labels[:most]) + (f" and {len(labels) - most} more" if len(labels) > most else "")

@@ -101,14 +101,8 @@ def counting(console, description, total=None, shown=True, unit="rows"):
 
 
 def start(console, *, door="transformers", precision="float32", first=None, waiting=""):
-    """Load TensorFlow, and say so; models that follow are built in this precision. Returns what `first` returns.
-
-    Args:
-        console: Rich console.
-        door, first: as of `import_tensorflow`.
-        precision: str, Keras' policy; where it saves nothing on this processor, that is said.
-        waiting: str, what is waited for too.
-    """
+    """Load TensorFlow, and say so, with what is waited for too; models that follow are built in this precision, Keras'
+    policy. Door, `first` and what is returned are as of `import_tensorflow`."""
     with console.status(f"Loading TensorFlow{waiting} ..."):
         made = import_tensorflow(first, door)
     from tf_adapters.models.door import door_called

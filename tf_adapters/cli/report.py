@@ -129,7 +129,7 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
     kind, rows, outputs = get_kind(task.kind), held_out.rows, held_out.outputs
     with console.status("Training on the words alone, to compare ..."):
         others = keep(task, output, held_out)
-    curve = _draw_curve(output, task)
+    curve = draw_curve(output, METRICS[task.metric].primary)
     primary, split, fresh = METRICS[task.metric].primary, held_out.split, state_of(model).newly_initialized
     if settings.period is None:
         best = "best epoch", f"{result.best_epoch} of {settings.epochs}, by validation"
@@ -171,18 +171,6 @@ def through_door_of(model):
 
     door = state_of(model).door
     return "" if door.NAME == "transformers" else f" --door {door.NAME} --backend {door.ops.keras.backend.backend()}"
-
-
-def _draw_curve(output, task):
-    """Draw the run's `log.csv`; the path, or None without Matplotlib or where there are too few points."""
-    remove_file(output / CURVE_FILE)
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-    log = _read_log(output)
-    if len(log) < 2:
-        return None
-    draw_curve(log, METRICS[task.metric].primary, output / CURVE_FILE)
-    return output / CURVE_FILE
 
 
 def _read_log(output):
@@ -284,19 +272,14 @@ def check_plot(path):
 
 def draw_confusion(result, path):
     """Draw the confusion matrix of one result of `evaluate`: colours are shares of a true label's rows."""
-    from matplotlib.figure import Figure
-
     counts, names = np.array(result["confusion"]), list(result["classes"])
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = max(4.0, 1.5 + 0.45 * len(names))
-    figure = Figure(figsize=(side + 1, side), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _figure(side + 1, side)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
-    axes.set_title(result["data"])
+    axes.set(xlabel="predicted", ylabel="true", title=result["data"])
     if len(names) <= 20:
         for (row, column), count in np.ndenumerate(counts):
             color = "white" if shares[row, column] > 0.5 else "black"
@@ -309,10 +292,8 @@ def draw_trials(rows, names, metric, path):
     """Draw a search: a line for each trial through what it had of each `names` to its `metric`; grey and dashed if it
     failed."""
     from matplotlib import colormaps
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(2.5 + 1.6 * len(names), 4.5), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _figure(2.5 + 1.6 * len(names), 4.5)
     heights = {
         name: _heights([row["values"].get(name) for row in rows], axes, place) for place, name in enumerate(names)
     }
@@ -336,36 +317,33 @@ def draw_trials(rows, names, metric, path):
 def draw_perplexity(log, before, path):
     """Draw held-out perplexity, pairs of step and value, over the steps, and what it was before, unless that is
     None."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _figure(6, 4)
     points = log if before is None else [(0, before), *log]
     axes.plot(*zip(*points), marker="o")
-    axes.set_xlabel("steps")
-    axes.set_ylabel("perplexity of hidden words, held-out texts")
-    axes.set_yscale("log")
+    axes.set(xlabel="steps", ylabel="perplexity of hidden words, held-out texts", yscale="log")
     axes.grid(which="both", color="0.9")
     _save(figure, path)
 
 
-def draw_curve(log, metric, path):
-    """Draw a run's losses, and the validation rows' `metric`, over the steps; `log` is a list of dicts of floats."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 3.5), layout="constrained")
-    losses, scores = figure.subplots(1, 2)
+def draw_curve(output, metric):
+    """Draw a run's losses, and the validation rows' `metric`, over the steps of its `log.csv`; the path, or None
+    without Matplotlib or where there are too few points."""
+    path, log = output / CURVE_FILE, _read_log(output)
+    remove_file(path)
+    if importlib.util.find_spec("matplotlib") is None or len(log) < 2:
+        return None
+    figure, (losses, scores) = _figure(8, 3.5, columns=2)
     steps = [row["step"] for row in log]
     drawn = ((losses, "training_loss", "training"), (losses, "validation_loss", "validation"))
     for axes, name, label in (*drawn, (scores, f"validation_{metric}", "validation")):
         if all(name in row for row in log):
             axes.plot(steps, [row[name] for row in log], marker="o", markersize=3, label=label)
     for axes, name in ((losses, "loss"), (scores, metric.replace("_", " "))):
-        axes.set_xlabel("steps")
-        axes.set_ylabel(name)
+        axes.set(xlabel="steps", ylabel=name)
         axes.grid(color="0.9")
         axes.legend()
     _save(figure, path)
+    return path
 
 
 def _heights(values, axes, place, most_levels=6):
@@ -389,6 +367,13 @@ def _heights(values, axes, place, most_levels=6):
         text = f"{level:.3g}" if isinstance(level, float) else str(level)
         axes.annotate(text, (place, at[level]), xytext=(4, 3), textcoords="offset points", fontsize=8)
     return [np.nan if value is None else at[value] for value in values]
+
+
+def _figure(width, height, columns=1):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(1, columns)
 
 
 def _save(figure, path):

@@ -52,18 +52,17 @@ def submit(
     check_writable(output / files[0])
     console = terminal()
     start(console, precision=scoring.precision)
-    with console.status("Counting the test rows ..."):
-        submissions = _with_all_rows(console, submissions, data_dir)
+    with console.status("Reading the test rows ..."):
+        submissions = _with_rows(console, submissions, data_dir)
     with _complete_folder(output, stale=ZIP) as folder:
-        for directory in dict.fromkeys(directory for directory, _ in submissions):
-            own = [submission for other, submission in submissions if other == directory]
-            _predict(console, directory, own, folder, data_dir, scoring)
-        files = [submission.file for _, submission in submissions]
+        for directory in dict.fromkeys(directory for directory, *_ in submissions):
+            _predict(console, directory, [own for other, *own in submissions if other == directory], folder, scoring)
+        files = [submission.file for _, submission, *_ in submissions]
         if zip_file:
             with zipfile.ZipFile(folder / ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
                 for file in files:
                     archive.write(folder / file, file)
-    show_numbers(console, str(output), {submission.file: f"{submission.rows:,} rows" for _, submission in submissions})
+    show_numbers(console, str(output), {one.file: f"{one.rows:,} rows" for _, one, *_ in submissions})
     missing = [submission.file for submission in glue.SUBMISSIONS if submission.file not in files]
     if missing:
         console.print(f"Not written, and wanted by the server for a whole score: {', '.join(missing)}.")
@@ -89,54 +88,43 @@ def _plan(directories):
                 f"{', '.join(task.labels) or 'none (regression)'}: train it on --task {name}."
             )
         of_task[name] = directory
-    return [
-        (of_task[submission.task.name], submission)
-        for submission in glue.SUBMISSIONS
-        if submission.task.name in of_task
-    ]
+    return [(of_task[one.task.name], one) for one in glue.SUBMISSIONS if one.task.name in of_task]
 
 
-def _with_all_rows(console, submissions, data_dir):
-    """The submissions whose test rows are there; raises InputError unless they are as many as they should be."""
-    checked = []
+def _with_rows(console, submissions, data_dir):
+    """The submissions whose test rows are there, with these as of `GlueTask.test_rows`; raises InputError unless they
+    are as many as they should be."""
+    checked, where = [], data_dir or "the data folder"
     for directory, submission in submissions:
-        count = submission.task.count_test_rows(submission.split, data_dir=data_dir)
-        if count is None and submission.optional:
-            console.print(f"{submission.file} is left out: its rows are not in {data_dir or 'the data folder'}.")
+        task, split = submission.task, submission.split
+        if submission.optional and not task.has_test_rows(split, data_dir=data_dir):
+            console.print(f"{submission.file} is left out: its rows are not in {where}.")
             continue
-        if count is not None and count != submission.rows:
+        index, rows = task.test_rows(split, data_dir=data_dir)
+        if len(rows) != submission.rows:
             raise InputError(
-                f"{submission.file}: the {submission.split} split of {submission.task.name} in "
-                f"{data_dir or 'the data folder'} has {count:,} rows, and the official one has {submission.rows:,}: "
-                "get the original file again."
+                f"{submission.file}: the {split} split of {task.name} in {where} has {len(rows):,} rows, and the "
+                f"official one has {submission.rows:,}: get the original file again."
             )
-        checked.append((directory, submission))
+        checked.append((directory, submission, index, rows))
     return checked
 
 
-def _predict(console, directory, submissions, folder, data_dir, scoring):
+def _predict(console, directory, submissions, folder, scoring):
     from tf_adapters._keras import keras
 
     # The model of the directory before is of no more use.
     keras.backend.clear_session()
     about = {"batch_size": scoring.batch_size, "fast": scoring.fast}
     scorer, _ = load_scorer(directory, scoring.model, console, **about)
-    for submission in submissions:
-        index, rows = submission.task.test_rows(submission.split, data_dir=data_dir)
-        # Of rows that were not here before nobody has counted them.
-        if len(rows) != submission.rows:
-            raise InputError(
-                f"{submission.file}: {submission.task.name} has {len(rows):,} test rows, and the official set "
-                f"{submission.rows:,}: get the original file again."
-            )
+    for submission, index, rows in submissions:
         kind = get_kind(submission.task.kind)
         with (
             open(folder / submission.file, "w", encoding="utf-8", newline="") as file,
             counting(console, submission.file, total=len(rows)) as advance,
         ):
             file.write(glue.HEADER)
-            for start in range(0, len(rows), CHUNK_ROWS):
-                chosen = np.arange(start, min(start + CHUNK_ROWS, len(rows)))
+            for chosen in rows.slices(CHUNK_ROWS):
                 outputs = kind.predict(scorer, rows.take(chosen), progress=advance)
                 if not np.isfinite(outputs).all():
                     raise InputError(f"{directory} predicts numbers that are not finite: train it again.")

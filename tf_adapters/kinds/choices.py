@@ -80,8 +80,8 @@ class MultipleChoice(Kind):
         """Logits, a float32 array `(rows, choices)`."""
         count = rows.choices.shape[1]
         parts, done = [], 0
-        for start in range(0, len(rows), 2048):
-            pairs = rows.pairs(np.arange(start, min(start + 2048, len(rows))))
+        for index in rows.slices(2048):
+            pairs = rows.pairs(index)
 
             def advance(number):
                 nonlocal done
@@ -93,9 +93,6 @@ class MultipleChoice(Kind):
 
     def loss(self, rows, outputs, ops=None):
         return float(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(rows.labels, outputs)))
-
-    def finite(self, outputs):
-        return np.isfinite(outputs).all(-1)
 
     def constant(self, rows, labels):
         """The place that is right most often."""
@@ -134,10 +131,6 @@ class MultipleChoice(Kind):
             {"choice": best, "answer": answer.decode(), "probabilities": row}
             for best, answer, row in zip(values.argmax(-1).tolist(), answers, values.tolist())
         ]
-
-    def example_command(self, directory, rows):
-        line = '{"text": "She opened the door", "choices": ["and went in.", "and flew."]}'
-        return f"echo '{line}' | tf-adapters predict {directory} --input - --format jsonl"
 
     def text(self, rows, index):
         return rows.text[index].numpy().decode()

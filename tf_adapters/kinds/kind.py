@@ -1,5 +1,8 @@
 """The interface between the training loop, the commands and the kinds of tasks; and logits of any number of texts."""
 
+import json
+import shlex
+
 import numpy as np
 import tensorflow as tf
 
@@ -15,6 +18,14 @@ NOT_FINITE = "the logits are not finite"
 NOT_UTF8 = "the text is not UTF-8"
 # Heads of whose outputs each means a label, or is the number.
 NAMED = ("classification", "token-classification")
+#: Of each of `Kind.served_texts`.
+EXAMPLES = {
+    "text": "a quiet , moving film",
+    "text_pair": "it moves",
+    "question": "Who sang?",
+    "context": "Ada sang, Bob danced.",
+    "choices": ["It moves.", "It rests."],
+}
 # What a record has of the row itself.
 _OF_THE_ROW = ("id", "words")
 
@@ -267,7 +278,7 @@ class Kind:
 
     def served_tokens(self, logits, task):
         """What a served model answers to ids, in a graph: a dict of numbers made of the encoder's float32 logits."""
-        raise NotImplementedError
+        return {"probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def records(self, rows, outputs, labels):
         """One JSON object for each row, for `tf-adapters predict`; a list of dicts.
@@ -284,14 +295,23 @@ class Kind:
 
     def finite(self, outputs):
         """Whether all logits of a row are finite, a bool array `(rows,)`, from what `predict` returned."""
-        raise NotImplementedError
+        return np.isfinite(outputs).all(-1)
 
     def _records(self, rows, outputs, labels):
         raise NotImplementedError
 
     def example_command(self, directory, rows):
         """A `tf-adapters predict` command to try on a directory (quoted for the shell)."""
-        raise NotImplementedError
+        example = self.example(rows)
+        if list(example) == ["text"]:
+            return f"echo {shlex.quote(example['text'])} | tf-adapters predict {directory} --input -"
+        pair = " --text-pair-column text_pair" if "text_pair" in example else ""
+        line = shlex.quote(json.dumps(example, ensure_ascii=False))
+        return f"echo {line} | tf-adapters predict {directory} --input - --format jsonl{pair}"
+
+    def example(self, rows):
+        """What such a command reads, a dict by `served_texts`."""
+        return {name: EXAMPLES[name] for name in self.served_texts(self.about(rows))}
 
     def text(self, rows, index):
         """What was read of one row, a str: a text, both texts of a pair, a sentence's words, a question."""

@@ -1,8 +1,7 @@
 """One label, one number or a set of labels for a text or a pair of texts."""
 
 import functools
-import json
-import shlex
+import textwrap
 
 import numpy as np
 import tensorflow as tf
@@ -45,9 +44,6 @@ class _Sentences(Kind):
         except ValueError:
             return None  # texts of single characters, say
 
-    def finite(self, outputs):
-        return np.isfinite(outputs).all(-1)
-
     def served_texts(self, task):
         return ("text", "text_pair") if task.get("text_pairs") else ("text",)
 
@@ -60,12 +56,11 @@ class _Sentences(Kind):
         """What a served model says in words, a dict of strings `(rows,)`."""
         return {}
 
-    def example_command(self, directory, rows):
-        text, pair = (None if texts is None else _example(texts) for texts in rows.texts([0]))
-        if pair is None:
-            return f"echo {shlex.quote(text)} | tf-adapters predict {directory} --input -"
-        line = shlex.quote(json.dumps({"text": text, "text_pair": pair}, ensure_ascii=False))
-        return f"echo {line} | tf-adapters predict {directory} --input - --format jsonl --text-pair-column text_pair"
+    def example(self, rows):
+        pairs = zip(("text", "text_pair"), rows.texts([0]))
+        texts = {name: text.numpy()[0].decode() for name, text in pairs if text is not None}
+        # The first words, or so much of a text without spaces.
+        return {name: textwrap.shorten(text, 80, placeholder="") or text[:80] for name, text in texts.items()}
 
     def text(self, rows, index):
         return " | ".join(texts.numpy()[0].decode() for texts in rows.texts([index]) if texts is not None)
@@ -76,18 +71,6 @@ class _Sentences(Kind):
     def label(self, output, labels):
         """What one row's logits say, in words."""
         raise NotImplementedError
-
-
-_MOST_CHARACTERS_OF_AN_EXAMPLE = 80
-
-
-def _example(text):
-    """A text, or its first words, for a command line."""
-    text = " ".join(text.numpy()[0].decode().split())
-    if len(text) <= _MOST_CHARACTERS_OF_AN_EXAMPLE:
-        return text
-    start = text[:_MOST_CHARACTERS_OF_AN_EXAMPLE]
-    return start.rpartition(" ")[0] or start
 
 
 def smoothed_crossentropy(targets, logits, *, share=0.0, weights=None, ops):
@@ -145,13 +128,9 @@ class Classification(_Sentences):
 
     def losses(self, settings=None, examples=None, ops=None):
         ops = ops or each_keras.keras2
-        weights = settings is not None and settings.class_weights
-        if settings is not None and (settings.label_smoothing or weights):
-            counts = np.bincount(examples.labels) if weights else None
-            loss = functools.partial(
-                smoothed_crossentropy, share=settings.label_smoothing, weights=balanced(counts) if weights else None,
-                ops=ops,
-            )  # fmt: skip
+        if settings is not None and (settings.label_smoothing or settings.class_weights):
+            weights = balanced(np.bincount(examples.labels)) if settings.class_weights else None
+            loss = functools.partial(smoothed_crossentropy, share=settings.label_smoothing, weights=weights, ops=ops)
             return {"loss": loss, "metrics": [ops.keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         return {
             "loss": self.plain_loss(ops.keras),
@@ -160,9 +139,6 @@ class Classification(_Sentences):
 
     def plain_loss(self, keras):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    def served_tokens(self, logits, task):
-        return {"probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def served_labels(self, logits, names):
         return {"label": tf.gather(names, tf.argmax(logits, -1))}
@@ -203,13 +179,9 @@ class MultiLabel(_Sentences):
     def losses(self, settings=None, examples=None, ops=None):
         ops = ops or each_keras.keras2
         if settings is not None and settings.class_weights:
-            have = examples.labels.astype(bool).sum(0)
-            loss = functools.partial(
-                weighted_binary_crossentropy,
-                share=settings.label_smoothing,
-                weights=balanced([len(examples) - have, have]),
-                ops=ops,
-            )
+            have, share = examples.labels.astype(bool).sum(0), settings.label_smoothing
+            weights = balanced([len(examples) - have, have])
+            loss = functools.partial(weighted_binary_crossentropy, share=share, weights=weights, ops=ops)
             return {"loss": loss, "metrics": [ops.keras.metrics.MeanMetricWrapper(loss, name="loss_mean")]}
         about = {"from_logits": True, "label_smoothing": settings.label_smoothing if settings is not None else 0.0}
         return {

@@ -12,7 +12,7 @@ from tf_adapters.layers import ops as each_keras
 from tf_adapters.ranges import MOST_FLOAT
 from tf_adapters.tasks.analysis import bootstrap_interval
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.tasks.spans import Answers, n_best_spans
+from tf_adapters.tasks.spans import Answers
 from tf_adapters.text.tokenizer import check_positive
 from tf_adapters.text.windows import (
     MOST_QUESTION_TOKENS,
@@ -78,16 +78,9 @@ class QuestionAnswering(Kind):
         texts, context_of = rows.used_contexts()
         contexts = ContextTokens.of(tokenizer, texts)
         questions, cut = question_tokens(tokenizer, rows.questions)
-        starts = rows.labels.starts
-        alignment = align(
-            tokenizer,
-            questions,
-            contexts,
-            context_of,
-            row=rows.labels.row,
-            start=starts,
-            end=starts + np.fromiter(map(len, rows.labels.texts), np.int32, len(starts)),
-        )
+        row, starts = rows.labels.row, rows.labels.starts
+        ends = starts + np.fromiter(map(len, rows.labels.texts), np.int32, len(starts))
+        alignment = align(tokenizer, questions, contexts, context_of, row=row, start=starts, end=ends)
         alignment = dataclasses.replace(alignment, cut_questions=cut)
         if not len(alignment.row):
             raise InputError("rows has no question to learn: " + " ".join(alignment.notes))
@@ -98,10 +91,7 @@ class QuestionAnswering(Kind):
 
     def predict(self, scorer, rows, *, progress=None):
         """The best spans of each row, `Answers`; NaN as their probabilities if a logit of the row is not finite."""
-        parts = [
-            self._predict(scorer, rows.take(np.arange(first, min(first + _CHUNK_ROWS, len(rows)))), progress)
-            for first in range(0, len(rows), _CHUNK_ROWS)
-        ]
+        parts = [self._predict(scorer, rows.take(index), progress) for index in rows.slices(_CHUNK_ROWS)]
         return Answers(rows, *(np.concatenate(arrays) for arrays in zip(*parts)))
 
     def _predict(self, scorer, rows, progress):
@@ -118,13 +108,12 @@ class QuestionAnswering(Kind):
         for positions, logits in scorer.batches(encoded):
             bad = ~np.isfinite(logits).all((1, 2))
             broken[row[positions[bad]]] = True
-            window, start, end, score = best_spans(
-                np.where(bad[:, np.newaxis, np.newaxis], 0.0, logits),
-                begin[positions],
-                after[positions],
-                longest=self.longest_answer,
-                count=self.n_best,
-            )
+            with tf.device("CPU:0"):
+                found_here = best_spans(
+                    np.where(bad[:, np.newaxis, np.newaxis], 0.0, logits), begin[positions], after[positions],
+                    longest=self.longest_answer, count=self.n_best,
+                )  # fmt: skip
+            window, start, end, score = (values.numpy() for values in found_here)
             window = positions[window]
             shift = first[window] - begin[window]
             found.append((row[window], contexts.starts[start + shift], contexts.ends[end + shift], score))
@@ -132,8 +121,10 @@ class QuestionAnswering(Kind):
                 done = np.bincount(row[positions], minlength=len(rows))
                 progress(int(((done > 0) & (left == done)).sum()))
                 left -= done
-        columns = (np.concatenate(arrays) for arrays in zip(*found))
-        starts, ends, probabilities, counts = n_best_spans(*columns, rows=len(rows), count=self.n_best)
+        *places, scores = (np.concatenate(arrays) for arrays in zip(*found))
+        with tf.device("CPU:0"):
+            best = n_best_spans(*places, scores.astype(np.float64), rows=len(rows), count=self.n_best)
+        starts, ends, probabilities, counts = (values.numpy() for values in best)
         probabilities[broken] = np.nan
         return starts, ends, probabilities, counts
 
@@ -173,11 +164,11 @@ class QuestionAnswering(Kind):
         whole = tf.reduce_all(tf.math.is_finite(logits), [1, 2])
         logits = tf.where(whole[:, tf.newaxis, tf.newaxis], logits, 0.0)
         begin = asked.row_lengths() + tokenizer.before_second
-        window, one, other, score = served_spans(
+        window, one, other, score = best_spans(
             logits, begin, begin + length, longest=self.longest_answer, count=self.n_best
         )
         shift = tf.gather(first - begin, window)
-        start, end, probability, count = served_n_best(
+        start, end, probability, count = n_best_spans(
             tf.gather(row, window), tf.gather(starts.flat_values, one + shift),
             tf.gather(ends.flat_values, other + shift), score,
             rows=tf.size(context), count=self.n_best,
@@ -199,10 +190,6 @@ class QuestionAnswering(Kind):
     def served_tokens(self, logits, task):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
-    def example_command(self, directory, rows):
-        question = '{"question": "Who sang?", "context": "Ada sang, Bob danced."}'
-        return f"echo '{question}' | tf-adapters predict {directory} --input - --format jsonl"
-
     def text(self, rows, index):
         return rows.questions[index]
 
@@ -219,35 +206,18 @@ def _record(answer):
 
 
 def best_spans(logits, begin, after, *, longest, count):
-    """The best spans of each window by the sum of their first token's start logit and their last one's end logit.
+    """The best spans of each window by the sum of their first token's start logit and their last one's end logit; also
+    in a graph.
 
     Args:
-        logits: float array, `(windows, length, 2)`, start and end.
-        begin, after: int arrays, `(windows,)`: the first position that a span may have, and the one after the last.
+        logits: float32 tensor or array, `(windows, length, 2)`, start and end.
+        begin, after: int64, `(windows,)`: the first position that a span may have, and the one after the last.
         longest: int, the most tokens of a span.
         count: int, the most spans of a window.
 
-    Returns: `window`, `start`, `end` (positions, `end` is the last one) and `score`, arrays `(spans,)` in no order.
+    Returns: int64 tensors `window`, `start` and `end` (positions, `end` is the last one) and float32 `score`,
+        `(spans,)`.
     """
-    windows, length, _ = logits.shape
-    position = np.arange(length)
-    outside = (position < begin[:, np.newaxis]) | (position >= after[:, np.newaxis])
-    start, end = (np.where(outside, -np.inf, logits[..., column]) for column in (0, 1))
-    end = np.pad(end, ((0, 0), (0, longest - 1)), constant_values=-np.inf)
-    # scores[w, s, d] is that of the span from s to s + d.
-    scores = start[:, :, np.newaxis] + np.lib.stride_tricks.sliding_window_view(end, longest, axis=1)
-    scores = scores.reshape(windows, length * longest)
-    count = min(count, length * longest)
-    best = np.argpartition(-scores, count - 1, axis=1)[:, :count]
-    window = np.repeat(np.arange(windows), count)
-    place = best.reshape(-1)
-    score = scores[window, place]
-    window, place, score = (values[score > -np.inf] for values in (window, place, score))
-    return window, place // longest, place // longest + place % longest, score
-
-
-def served_spans(logits, begin, after, *, longest, count):
-    """`best_spans` in a graph: int64 tensors `window`, `start` and `end`, and float32 `score`, `(spans,)`."""
     length = tf.shape(logits)[1]
     position = tf.range(length, dtype=tf.int64)
     outside = (position < begin[:, tf.newaxis]) | (position >= after[:, tf.newaxis])
@@ -261,13 +231,22 @@ def served_spans(logits, begin, after, *, longest, count):
     return found[:, 0], place // longest, place // longest + place % longest, tf.gather_nd(best, found)
 
 
-def served_n_best(row, start, end, score, *, rows, count):
-    """`tasks.spans.n_best_spans` in a graph.
+def n_best_spans(row, start, end, score, *, rows, count):
+    """The best spans of each row, out of those that its windows offer; also in a graph.
 
-    Returns: `start` and `end`, int32, and `probability`, float32, `(rows, count)`, and how many there are, int32
-    `(rows,)`.
+    A span that several windows offer keeps its greatest score. Probabilities are the softmax of the scores over the
+    `count` best of a row. Equal scores are ordered by place.
+
+    Args:
+        row, start, end: int tensors or arrays, `(spans,)`: the row and the characters of each span.
+        score: float tensor or array, `(spans,)`.
+        rows: int, how many rows there are.
+        count: int, the most spans of a row.
+
+    Returns: `start` and `end`, int32, and `probability`, of the type of `score`, `(rows, count)`, zeros where a row has
+        fewer; and how many there are, int32 `(rows,)`.
     """
-    start, end = tf.cast(start, tf.int64), tf.cast(end, tf.int64)
+    row, start, end = (tf.cast(values, tf.int64) for values in (row, start, end))
     size = 1 + tf.reduce_max(tf.concat([end, [0]], 0))
     spans, index = tf.unique((row * size + start) * size + end)
     score = tf.math.unsorted_segment_max(score, index, tf.size(spans))
@@ -281,8 +260,9 @@ def served_n_best(row, start, end, score, *, rows, count):
     chosen = rank < count
     place = tf.stack([tf.cast(tf.boolean_mask(row, chosen), tf.int32), tf.boolean_mask(rank, chosen)], -1)
     shape = tf.stack([rows, count])
-    scores = tf.tensor_scatter_nd_update(tf.fill(shape, -np.float32(np.inf)), place, tf.boolean_mask(score, chosen))
-    exponentials = tf.exp(scores - tf.where(of_row > 0, scores[:, 0], 0.0)[:, tf.newaxis])
+    empty = tf.fill(shape, tf.constant(-np.inf, score.dtype))
+    scores = tf.tensor_scatter_nd_update(empty, place, tf.boolean_mask(score, chosen))
+    exponentials = tf.exp(scores - tf.where(of_row > 0, scores[:, 0], tf.zeros_like(scores[:, 0]))[:, tf.newaxis])
     start, end = (
         tf.scatter_nd(place, tf.boolean_mask(tf.cast(values, tf.int32), chosen), shape)
         for values in (spans // size % size, spans % size)

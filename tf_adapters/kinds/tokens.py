@@ -63,11 +63,8 @@ class TokenClassification(Kind):
                 ids.append(windows.input_ids)
                 labels.append(_token_labels(windows, rows.labels[start : start + _CHUNK_ROWS].flat_values))
             input_ids = tf.concat(ids, axis=0)
-            return PackedExamples(
-                input_ids=input_ids,
-                token_type_ids=tf.zeros_like(input_ids),
-                labels=input_ids.with_values(tf.concat(labels, axis=0)),
-            )
+            labels = input_ids.with_values(tf.concat(labels, axis=0))
+            return PackedExamples(input_ids=input_ids, token_type_ids=tf.zeros_like(input_ids), labels=labels)
 
     def predict(self, scorer, rows, *, progress=None):
         """Logits of each word, `WordOutputs`."""
@@ -144,10 +141,8 @@ class TokenClassification(Kind):
         words = tf.strings.split(tf.strings.regex_replace(texts[0], _WHITE_SPACE, " "))
         input_ids, first, last, position = encode_words(words, tokenizer)
         # The encoder takes no batch of no windows.
-        dummy = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.cast(tf.size(first) == 0, tf.int32)], tokenizer.cls_id),
-            [tf.cast(tf.size(first) == 0, tf.int64)],
-        )
+        missing = tf.cast(tf.size(first) == 0, tf.int64)
+        dummy = tf.RaggedTensor.from_row_lengths(tf.fill([missing], tokenizer.cls_id), [missing])
         input_ids = tf.concat([input_ids, dummy], 0)
         logits = forward({"input_ids": input_ids, "token_type_ids": tf.zeros_like(input_ids)})
         window = tf.repeat(tf.range(tf.size(first)), last - first)
@@ -163,27 +158,20 @@ class TokenClassification(Kind):
         columns = {name: words.with_flat_values(values).to_tensor() for name, values in columns.items()}
         return {**columns, "finite": tf.reduce_all(finite, 1)}
 
-    def served_tokens(self, logits, task):
-        return {"probabilities": tf.nn.softmax(logits), "logits": logits}
-
-    def example_command(self, directory, rows):
-        return f"echo 'a quiet , moving film' | tf-adapters predict {directory} --input -"
-
     def text(self, rows, index):
         return " ".join(word.decode() for word in rows.words[index].numpy().tolist())
 
     def describe(self, rows, index, output, labels):
-        words = [word.decode() for word in rows.words[index].numpy().tolist()]
-        return _marked(words, output.argmax(-1), labels), self.text(rows, index)
+        return _marked(rows, index, output.argmax(-1), labels), self.text(rows, index)
 
     def truth(self, rows, index, labels):
-        words = [word.decode() for word in rows.words[index].numpy().tolist()]
-        return _marked(words, rows.labels[index].numpy(), labels)
+        return _marked(rows, index, rows.labels[index].numpy(), labels)
 
 
-def _marked(words, numbers, labels):
-    """Words with their labels; of entities most words are outside."""
-    marked = [f"{word}/{labels[number]}" for word, number in zip(words, numbers.tolist()) if labels[number] != "O"]
+def _marked(rows, index, numbers, labels):
+    """A row's words with their labels; of entities most words are outside."""
+    pairs = zip(rows.words[index].numpy().tolist(), (labels[number] for number in numbers.tolist()))
+    marked = [f"{word.decode()}/{label}" for word, label in pairs if label != "O"]
     shown = " ".join(marked[:_MOST_WORDS_SHOWN]) + (" ..." if len(marked) > _MOST_WORDS_SHOWN else "")
     return shown or "(none)"
 

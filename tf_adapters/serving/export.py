@@ -17,6 +17,7 @@ from tf_adapters.models.transaction import replaced
 from tf_adapters.ranges import check_choice
 from tf_adapters.saving.directory import kind_of_model
 from tf_adapters.serving.versions import STORAGES, check_version_directory, write_version
+from tf_adapters.tasks.labels import check_joinable
 from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.text.batching import default_lengths
 from tf_adapters.text.tokenizer import INPUTS, Tokenizer, check_text, is_utf8
@@ -80,6 +81,7 @@ def export_saved_model(
     kind.check_model(model, f"task={task!r}")
     config = state_of(model).door.config_of(model)
     names = [config.id2label[index] for index in range(config.num_labels)]
+    check_joinable(names, kind.name)
     about = {
         "task": task,
         "labels": names,

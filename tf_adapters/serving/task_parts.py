@@ -11,7 +11,7 @@ from tf_adapters.methods import config_from_dict
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import check_computes, read_adapter
 from tf_adapters.saving.settings import kind_of
-from tf_adapters.tasks.labels import KINDS
+from tf_adapters.tasks.labels import KINDS, check_joinable
 from tf_adapters.text.tokenizer import check_length, load_tokenizer
 
 
@@ -187,10 +187,11 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         raise InputError(
             f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each."
         )
+    kind = kind_of(task, head["type"], outputs)
+    check_joinable(labels, kind)
     return TaskParts(
         sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier,
-        outputs=outputs,
-        kind=kind_of(task, head["type"], outputs), labels=tuple(labels),
+        outputs=outputs, kind=kind, labels=tuple(labels),
         value_range=value_range, text=(bool(task.get("text_pairs")), text["max_length"]), tokenizer=tokenizer,
     )  # fmt: skip
 

@@ -53,9 +53,10 @@ def check_version_directory(directory):
     Raises: InputError, if its name is no number or it is there already.
     """
     directory = to_path(directory)
-    if not _is_number(directory):
+    if not _is_number(directory) or str(int(directory.name)) != directory.name:
+        such = directory.with_name(str(int(directory.name))) if _is_number(directory) else directory / "1"
         raise InputError(
-            f"{directory} must end in a version number, which is what TensorFlow Serving looks for: {directory / '1'}."
+            f"{directory} must end in a version number, which is what TensorFlow Serving looks for: {such}."
         )
     if directory.exists():
         # What one that was killed right after its end left.

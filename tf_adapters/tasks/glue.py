@@ -23,6 +23,8 @@ from tf_adapters.tasks.tfds_reader import find_builder, import_tfds, prepare, re
 
 ORIGIN = "https://gluebenchmark.com/tasks"
 HEADER = "index\tprediction\n"
+_USUAL_FILES = {"train": "train", "validation": "dev", "test": "test"}
+_UNLABELLED = ("test", "test_matched", "test_mismatched", "diagnostic")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,7 @@ class GlueTask(NamedTask):
             text_pair_column=self.text_pair_column,
             label_column="label",
             renamed=self.renamed,
-            unlabelled=("test", "test_matched", "test_mismatched"),
+            unlabelled=_UNLABELLED,
         )
         rows = {split: dataclasses.replace(rows, value_range=self.value_range) for split, rows in read.rows.items()}
         return dataclasses.replace(read, rows=rows, metric=self.metric, source=f"{read.source} {self.note}")
@@ -128,15 +130,12 @@ class GlueTask(NamedTask):
         rows = collect(noting(read_records(path, layout)), path=path)
         return index, rows
 
-    def count_test_rows(self, split="test", *, data_dir=None):
-        """Number of rows of a test file, without holding them; None if there is no such file."""
+    def has_test_rows(self, split, *, data_dir=None):
+        """Whether `test_rows` finds this file here, or this split prepared."""
         if self.has_originals(data_dir):
-            (path,), layout = self.find(data_dir).get(split, ((None,), None))
-            return None if path is None else sum(1 for _ in read_records(path, layout))
+            return split in self.find(data_dir)
         builder, split = self._prepared(split, data_dir)
-        if not builder.is_prepared() or split not in builder.info.splits:
-            return None
-        return builder.info.splits[split].num_examples
+        return builder.is_prepared() and split in builder.info.splits
 
     def _is_prepared(self, data_dir):
         pattern = os.path.join(glob.escape(os.fspath(data_dir)), "glue", self.config, "*", "dataset_info.json")
@@ -148,123 +147,57 @@ class GlueTask(NamedTask):
         return find_builder(name, data_dir=data_dir), self.renamed.get(split, "test" if name == "glue/ax" else split)
 
 
-def _glue(
-    config,
-    folder,
-    columns,
-    *,
-    labels=(),
-    tsv=None,
-    index="index",
-    header=None,
-    skip_malformed=False,
-    labelled=(("train", "train"), ("validation", "dev")),
-    tests=(("test", "test"),),
-    more=None,
-    note="",
-    run_on_real_rows=True,
-    **entry,
-):
+def _glue(config, folder, columns, *, labels=(), tsv=None, index="index", files=_USUAL_FILES, note="", **about):
     """A task of GLUE.
 
     Args:
         columns: its one or two texts in TensorFlow Datasets.
         tsv: these and the label in the original files, where they have other names.
         index: column with the row's number in the original test file.
-        header: all columns of train.tsv and dev.tsv, where these have no header.
-        skip_malformed: whether broken rows of the original files are left out, as TensorFlow Datasets does.
-        labelled, tests: pairs of a split and its file in `folder`.
-        more: dict from a split without labels to a file beside the folder.
-        Others: as of `GlueTask`.
+        files: dict from a split to its file in `folder`, or beside it.
+        about: `header` and `skip_malformed` of the files with labels, as of `Layout`; others as of `GlueTask`.
     """
     *texts, label = tsv or (*columns, "label")
     text, pair = (*texts, None)[:2]
-    with_labels = Layout("tsv", text, pair, label, header=header, skip_malformed=skip_malformed)
-    without = Layout("tsv", text, pair, label=None, index=index)
+    written = {name: about.pop(name) for name in ("header", "skip_malformed") if name in about}
     places = []
     for parent in ("", "glue/"):
-        places.append(Files(with_labels, {split: f"{parent}{folder}/{file}.tsv" for split, file in labelled}))
-        files = {split: f"{parent}{folder}/{file}.tsv" for split, file in tests}
-        places.append(Files(without, files | {split: parent + file for split, file in (more or {}).items()}))
+        paths = {split: f"{parent}{file if '/' in file else f'{folder}/{file}'}.tsv" for split, file in files.items()}
+        tests = {split: paths.pop(split) for split in _UNLABELLED if split in paths}
+        places.append(Files(Layout("tsv", text, pair, label, **written), paths))
+        places.append(Files(Layout("tsv", text, pair, label=None, index=index), tests))
     return GlueTask(
-        name=f"glue/{config}",
-        places=tuple(places),
-        origin=f"TensorFlow Datasets, or the TSV files of {ORIGIN}",
-        labels=labels,
-        spellings={str(number): name for number, name in enumerate(labels)},
-        note=f"{note} The test rows have no published labels.".strip(),
-        run_on_real_rows=run_on_real_rows,
-        config=config,
-        folder=folder,
-        text_column=columns[0],
-        text_pair_column=(*columns, None)[1],
-        **entry,
-    )
+        name=f"glue/{config}", places=tuple(places), origin=f"TensorFlow Datasets, or the TSV files of {ORIGIN}",
+        labels=labels, spellings={str(number): name for number, name in enumerate(labels)},
+        note=f"{note} The test rows have no published labels.".strip(), config=config, folder=folder,
+        text_column=columns[0], text_pair_column=(*columns, None)[1], **{"run_on_real_rows": True, **about},
+    )  # fmt: skip
 
 
 _ENTAILED = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")
+# fmt: off
 GLUE = (
-    _glue(
-        "cola",
-        "CoLA",
-        ("sentence",),
-        labels=("unacceptable", "acceptable"),
-        header=("source", "label", "mark", "sentence"),
-        metric="matthews",
-    ),
+    _glue("cola", "CoLA", ("sentence",), labels=("unacceptable", "acceptable"), metric="matthews",
+          header=("source", "label", "mark", "sentence")),
     _glue("sst2", "SST-2", ("sentence",), labels=("negative", "positive")),
-    _glue(
-        "mrpc",
-        "MRPC",
-        _PAIR,
-        labels=("not_equivalent", "equivalent"),
-        tsv=("#1 String", "#2 String", "Quality"),
-        metric="f1",
-    ),
-    _glue(
-        "qqp",
-        "QQP",
-        ("question1", "question2"),
-        labels=("not_duplicate", "duplicate"),
-        tsv=("question1", "question2", "is_duplicate"),
-        index="id",
-        metric="f1",
-        skip_malformed=True,
-        run_on_real_rows=False,
-    ),
-    _glue(
-        "stsb",
-        "STS-B",
-        _PAIR,
-        tsv=(*_PAIR, "score"),
-        metric="pearson-spearman",
-        kind="regression",
-        value_range=(0.0, 5.0),
-        note="Scores run from 0 to 5, and predictions are clipped to that range.",
-    ),
-    _glue(
-        "mnli",
-        "MNLI",
-        ("premise", "hypothesis"),
-        labels=("entailment", "neutral", "contradiction"),
-        tsv=(*_PAIR, "gold_label"),
-        labelled=(
-            ("train", "train"),
-            ("validation", "dev_matched"),
-            ("validation_matched", "dev_matched"),
-            ("validation_mismatched", "dev_mismatched"),
-        ),
-        tests=(("test", "test_matched"), ("test_matched", "test_matched"), ("test_mismatched", "test_mismatched")),
-        more={"diagnostic": "diagnostic/diagnostic.tsv"},
-        renamed={"validation": "validation_matched", "test": "test_matched"},
-        note="Validation and test are the matched ones.",
-        run_on_real_rows=False,
-    ),
+    _glue("mrpc", "MRPC", _PAIR, labels=("not_equivalent", "equivalent"), metric="f1",
+          tsv=("#1 String", "#2 String", "Quality")),
+    _glue("qqp", "QQP", ("question1", "question2"), labels=("not_duplicate", "duplicate"), metric="f1",
+          tsv=("question1", "question2", "is_duplicate"), index="id", skip_malformed=True, run_on_real_rows=False),
+    _glue("stsb", "STS-B", _PAIR, kind="regression", metric="pearson-spearman", tsv=(*_PAIR, "score"),
+          value_range=(0.0, 5.0), note="Scores run from 0 to 5, and predictions are clipped to that range."),
+    _glue("mnli", "MNLI", ("premise", "hypothesis"), labels=("entailment", "neutral", "contradiction"),
+          tsv=(*_PAIR, "gold_label"), run_on_real_rows=False, note="Validation and test are the matched ones.",
+          files={"train": "train", "validation": "dev_matched", "validation_matched": "dev_matched",
+                 "validation_mismatched": "dev_mismatched", "test": "test_matched", "test_matched": "test_matched",
+                 "test_mismatched": "test_mismatched", "diagnostic": "diagnostic/diagnostic"},
+          renamed={"validation": "validation_matched", "test": "test_matched"}),
     _glue("qnli", "QNLI", ("question", "sentence"), labels=_ENTAILED),
     _glue("rte", "RTE", _PAIR, labels=_ENTAILED),
     _glue("wnli", "WNLI", _PAIR, labels=("not_entailment", "entailment")),
 )
+# fmt: on
 _TASKS = {task.config: task for task in GLUE}
 
 

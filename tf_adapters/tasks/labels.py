@@ -93,7 +93,7 @@ def find_labels(cells, *, kind, path, lines=None, separator="|"):
     if kind == "regression":
         return ()
     names = set()
-    for cell, line in zip(cells, _line_numbers(lines)):
+    for cell, line in zip(cells, lines or itertools.count(1)):
         names.update(map(label_name, _parts(cell, kind, path, line, separator)))
     names, numbers = in_order(names)
     if kind == "multi-label":
@@ -135,7 +135,7 @@ def encode_labels(cells, *, kind, labels, path, lines=None, separator="|"):
     width = (len(labels),) if kind == "multi-label" else ()
     encoded = np.zeros((len(cells), *width), np.int32 if kind == "classification" else np.float32)
     index = index_of(labels)
-    for row, (cell, line) in enumerate(zip(cells, _line_numbers(lines))):
+    for row, (cell, line) in enumerate(zip(cells, lines or itertools.count(1))):
         numbers = label_numbers(cell, line, kind=kind, path=path, index=index, separator=separator)
         if kind == "multi-label":
             encoded[row, numbers] = 1
@@ -154,10 +154,6 @@ def label_numbers(cell, line, *, kind, path, index, separator="|"):
     if None in places:
         fail(path, line, unknown_label(label_name(parts[places.index(None)]), index))
     return places
-
-
-def _line_numbers(lines):
-    return itertools.count(1) if lines is None else lines
 
 
 def _is_missing(cell):
@@ -292,6 +288,17 @@ def check_label_names(what, names, whose, known, fix):
     same = names == known or (is_default(names) or is_default(known)) and set(names) != set(known)
     if len(names) != len(known) or not same:
         raise InputError(f"{what} has {_in_words(names)}, and {whose} has {_in_words(known)}: {fix}.")
+
+
+def check_joinable(labels, kind):
+    """Raise InputError for a label of a kind of several a text that would look like two where they are served, joined
+    by `|`."""
+    for name in labels if kind == "multi-label" else ():
+        if "|" in name:
+            raise InputError(
+                f"The label {name!r} has the '|' that stands between a text's labels where they are served: call it "
+                "something else in the training rows."
+            )
 
 
 def is_default(names):

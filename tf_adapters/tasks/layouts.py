@@ -182,10 +182,8 @@ _WINDOWS_OF_MAC = _mac_to_windows()
 
 
 def _repaired(raw):
-    """Text of a spreadsheet export that took UTF-8 for Windows-1252 and wrote Mac Roman.
-
-    Every run of other bytes than ASCII is turned back where that gives UTF-8; what the
-    conversion destroyed (emoji mostly) is read as Mac Roman.
+    """Text of a spreadsheet export that took UTF-8 for Windows-1252 and wrote Mac Roman: what is not ASCII is turned
+    back where that gives UTF-8; what the conversion destroyed (emoji mostly) is read as Mac Roman.
 
     >>> _repaired(b"can\\x89\\xdb\\xaat, caf\\x8e")
     'can’t, café'

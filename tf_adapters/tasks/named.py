@@ -26,6 +26,7 @@ _SEED_OF_ARTICLES = "squad 1"
 _HOW = {
     "words": "They are split 80/10/10 by a fixed hash of their words, equal texts together.",
     "articles": "A tenth of the articles is held out for each further split by a fixed hash of their titles.",
+    "classes": "They are split 80/10/10 within each class by a fixed hash.",
     "official": "The split is the official one.",
 }
 
@@ -156,7 +157,7 @@ class NamedTask:
         """The rows of a file, or of several that make one, a `_Read`; `labels` as the task's attribute."""
         name = os.path.basename(paths[0])
         if layout.format == "squad":
-            rows, titles = read_squad(paths[0], Reading(self.kind), labelled=True)
+            rows, titles = read_squad(paths[0], Reading(kind=self.kind), labelled=True)
             return _Read(
                 rows, (), f"{name}: {len(rows):,} questions.", "articles", lambda parts: _articles(titles, parts)
             )

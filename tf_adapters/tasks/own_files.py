@@ -47,15 +47,11 @@ def sentences_of_texts(texts, text_pairs):
     return Chunk(texts, text_pairs, None, []).rows()
 
 
-_SENTENCES = tuple(
-    Reader(
-        kind, "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts, metric, named=named
-    )
-    for kind, metric, named in (
-        ("classification", "accuracy", True),
-        ("regression", "pearson-spearman", False),
-        ("multi-label", "multi-label", True),
-    )
+_TABLES = "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts
+_SENTENCES = (
+    Reader("classification", *_TABLES, "accuracy"),
+    Reader("regression", *_TABLES, "pearson-spearman", named=False),
+    Reader("multi-label", *_TABLES, "multi-label"),
 )
 READERS = {reader.kind: reader for reader in (*_SENTENCES, WORDS, QUESTIONS, CHOICES)}
 
@@ -261,33 +257,19 @@ def without_labels(task):
     )
 
 
-def texts_from_files(
-    *,
-    train,
-    validation=None,
-    text_column=None,
-    text_pair_column=None,
-    format=None,
-    encoding=None,
-    header="first",
-    delimiter=None,
-    bad_rows=None,
-    seed=0,
-):
+def texts_from_files(*, train, validation=None, seed=0, **reading):
     """Texts from CSV, TSV, JSON lines, or plain text with one in a line, as a `Task` of the kind "masked-lm".
 
     Args:
         train, validation: paths; without the second, a twentieth of the first, at most 1,000 texts that the seed draws,
             is held out.
-        text_column, text_pair_column, format, encoding, header, delimiter, bad_rows: as in `task_from_files`.
         seed: int.
+        reading: text_column, text_pair_column, format, encoding, header, delimiter and bad_rows, as in
+            `task_from_files`.
 
     Raises: InputError, naming file, line and fix, for anything unusable; fewer than two texts.
     """
-    columns = Reading(
-        KIND, text_column, text_pair_column, format=format, bad_rows=bad_rows, encoding=encoding, header=header,
-        delimiter=delimiter,
-    ).table()  # fmt: skip
+    columns = Reading(kind=KIND, **reading).table()
 
     def read(path):
         table = read_rows(to_path(path), **columns)

@@ -71,9 +71,7 @@ def check_task(name, *, data_dir=None):
     task = _named(name)
     if task is not None:
         task.check(data_dir)
-    elif importlib.util.find_spec("tensorflow_datasets") is None and (
-        _is_listed(name) or _builder_or_none(name, data_dir) is None
-    ):
+    elif importlib.util.find_spec("tensorflow_datasets") is None and _builder_or_none(name, data_dir) is None:
         raise InputError(_unknown(name))
 
 
@@ -97,8 +95,7 @@ def _load(name, splits, *, data_dir, **columns):
             if column is not None:
                 raise InputError(f"{argument} is {column!r}, but the columns of task {name!r} are fixed: leave it out.")
         return task.load(splits, data_dir=data_dir)
-    # Another spelling of a listed data set would be read without its metric and columns.
-    builder = None if _is_listed(name) else _builder_or_none(name, data_dir)
+    builder = _builder_or_none(name, data_dir)
     if builder is None:
         raise InputError(_unknown(name))
     return read_splits(builder, splits, name=name, **columns)
@@ -117,6 +114,9 @@ def _is_listed(name):
 
 
 def _builder_or_none(name, data_dir):
+    # Another spelling of a listed data set would be read without its metric and columns.
+    if _is_listed(name):
+        return None
     try:
         import_tfds()
     except InputError:

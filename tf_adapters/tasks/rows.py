@@ -8,7 +8,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.ranges import in_range
-from tf_adapters.tasks.labels import check_label_names
+from tf_adapters.tasks.labels import check_joinable, check_label_names
 from tf_adapters.tasks.lines import Dialect
 
 
@@ -22,6 +22,11 @@ class HeldRows:
         """The rows at the indices `chosen` (int array), in that order."""
         chosen = np.asarray(chosen, np.int64)
         return dataclasses.replace(self, **{name: _entries(getattr(self, name), chosen) for name in self.by_row})
+
+    def slices(self, size=8192):
+        """Consecutive index arrays of at most `size` rows that cover all rows."""
+        for start in range(0, len(self), size):
+            yield np.arange(start, min(start + size, len(self)))
 
     def rows(self):
         """These rows: chunks of files of every kind have this method."""
@@ -86,20 +91,9 @@ class Rows(HeldRows):
 
         return tf.gather(self.text, index), None if self.text_pair is None else tf.gather(self.text_pair, index)
 
-    def slices(self):
-        """Consecutive index arrays of at most 8192 rows that cover all rows."""
-        for start in range(0, len(self), 8192):
-            yield np.arange(start, min(start + 8192, len(self)))
-
     def digest(self):
         """SHA-256 of texts and labels, by hashes of the rows that TensorFlow computes."""
-        digest = hashlib.sha256()
-        for part in (0, 1):
-            for index in self.slices() if (self.text, self.text_pair)[part] is not None else ():
-                digest.update(hashes(self.texts(index)[part]).tobytes())
-        for index in self.slices() if self.labels is not None else ():
-            digest.update(self.labels[index].tobytes())
-        return digest.hexdigest()
+        return digest_of(hashes(self.text), None if self.text_pair is None else hashes(self.text_pair), self.labels)
 
 
 def with_value_range(rows, task):
@@ -113,6 +107,15 @@ def hashes(texts):
     import tensorflow as tf
 
     return tf.strings.to_hash_bucket_fast(texts, 2**62).numpy()
+
+
+def digest_of(*parts):
+    """SHA-256 of arrays and bytes one after the other, without those that are None."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if part is not None:
+            digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part))
+    return digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +144,7 @@ class Task:
     reading: Optional[Dict[str, str]] = None
 
     def __post_init__(self):
+        check_joinable(self.labels, self.kind)
         for split in ("train", "validation", "test"):
             rows = getattr(self, split)
             if not self.labels or getattr(rows, "labels", None) is None or not hasattr(rows, "label_names"):
@@ -197,27 +201,16 @@ def sample_rows(rows, *, count, seed):
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-    """How a user's file is read; each option as of `task_from_files`.
+class Reading(Dialect):
+    """How a user's file is read; each option as of `task_from_files`."""
 
-    Attributes:
-        dialect: `Dialect` of the last three.
-    """
-
-    kind: str
+    kind: str = ""
     text_column: Union[str, int, None] = None
     text_pair_column: Union[str, int, None] = None
     label_column: Union[str, int, None] = None
     label_separator: str = "|"
     format: Optional[str] = None
     bad_rows: Any = None
-    encoding: Optional[str] = None
-    header: str = "first"
-    delimiter: Optional[str] = None
-    dialect: Dialect = dataclasses.field(init=False)
-
-    def __post_init__(self):
-        object.__setattr__(self, "dialect", Dialect(self.encoding, self.header, self.delimiter))
 
     def table(self, text="text", text_pair=None, label=None):
         """How a table is read whose columns are usually called so, as keywords of `files.read_chunks`; without `label`
@@ -228,7 +221,7 @@ class Reading:
             "label_column": label and (self.label_column or label),
             "format": self.format,
             "bad_rows": self.bad_rows,
-            "dialect": self.dialect,
+            "dialect": self,
         }
 
 

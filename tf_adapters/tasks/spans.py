@@ -15,7 +15,6 @@ Places count characters (Unicode code points).
 
 import collections.abc
 import dataclasses
-import hashlib
 import json
 import os
 from typing import Optional, Tuple
@@ -26,7 +25,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.paths import parse_json
 from tf_adapters.tasks.files import Carried, file_format, nothing_left, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
-from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, digest_of, hashes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,56 +107,27 @@ class SpanRows(HeldRows):
         def hashed(texts):
             return hashes(texts.tolist()) if len(texts) else np.zeros(0, np.int64)
 
-        contexts, context_of = self.used_contexts()
-        digest = hashlib.sha256(hashed(self.questions).tobytes())
-        digest.update(hashed(contexts)[context_of].tobytes())
-        if self.labels is not None:
-            digest.update(hashed(self.labels.texts).tobytes())
-            digest.update(self.labels.starts.tobytes())
-            digest.update(self.labels.splits.tobytes())
-        return digest.hexdigest()
+        (contexts, context_of), known = self.used_contexts(), self.labels
+        answers = () if known is None else (hashed(known.texts), known.starts, known.splits)
+        return digest_of(hashed(self.questions), hashed(contexts)[context_of], *answers)
 
 
-class SpanRowsBuilder:
-    """Collects questions one at a time.
-
-    Args:
-        labelled: bool, whether the questions have answers.
-    """
-
-    def __init__(self, *, labelled):
-        self.labelled = labelled
-        self.ids, self.questions, self.context_of = [], [], []
-        self.places = {}  # of each context, in the order of insertion
-        self.texts, self.starts, self.counts = [], [], []
-
-    def __len__(self):
-        return len(self.ids)
-
-    def add(self, id, question, context, answers=()):
-        """Add a question; answers are pairs of text and first character, as in `References`."""
-        self.ids.append(id)
-        self.questions.append(question)
-        self.context_of.append(self.places.setdefault(context, len(self.places)))
-        if self.labelled:
-            self.counts.append(len(answers))
-            for text, start in answers:
-                self.texts.append(text)
-                self.starts.append(start)
-
-    def rows(self):
-        """All questions, `SpanRows`."""
-        labels = None
-        if self.labelled:
-            splits = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
-            labels = References(_objects(self.texts), np.array(self.starts, np.int32), splits)
-        return SpanRows(
-            ids=_objects(self.ids),
-            questions=_objects(self.questions),
-            contexts=_objects(self.places),
-            context_of=np.array(self.context_of, np.int32),
-            labels=labels,
-        )
+def span_rows(questions, *, labelled):
+    """`SpanRows` of questions, tuples of an id, the question, its context and, where they are labelled, the answers:
+    pairs of text and first character, as in `References`."""
+    ids, asked, context_of, places, counts, found = [], [], [], {}, [], []
+    for id, question, context, answers in questions:
+        ids.append(id)
+        asked.append(question)
+        context_of.append(places.setdefault(context, len(places)))
+        counts.append(len(answers))
+        found += answers
+    labels = None
+    if labelled:
+        texts, starts = zip(*found) if found else ((), ())
+        splits = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        labels = References(_objects(texts), np.array(starts, np.int32), splits)
+    return SpanRows(_objects(ids), _objects(asked), _objects(places), np.array(context_of, np.int32), labels)
 
 
 def _objects(texts):
@@ -211,39 +181,6 @@ class Answers(collections.abc.Sequence):
         return dataclasses.replace(n_best[0], n_best=n_best)
 
 
-def n_best_spans(row, start, end, score, *, rows, count):
-    """The best spans of each row, out of those that its windows offer.
-
-    A span that several windows offer keeps its greatest score. Probabilities are the softmax of the scores over the
-    `count` best of a row. Equal scores are ordered by place.
-
-    Args:
-        row, start, end: int arrays, `(spans,)`: the row and the characters of each span.
-        score: float array, `(spans,)`.
-        rows: int, how many rows there are.
-        count: int, the most spans of a row.
-
-    Returns: `starts`, `ends`, `probabilities` and `counts`, as in `Answers`; zeros where a row has fewer.
-    """
-    order = np.lexsort((-score, end, start, row))
-    row, start, end, score = (values[order] for values in (row, start, end, score))
-    first = np.ones(len(row), bool)
-    first[1:] = (row[1:] != row[:-1]) | (start[1:] != start[:-1]) | (end[1:] != end[:-1])
-    order = np.flatnonzero(first)
-    order = order[np.lexsort((end[order], start[order], -score[order], row[order]))]
-    rank = np.arange(len(order)) - np.searchsorted(row[order], row[order])
-    order, rank = order[rank < count], rank[rank < count]
-    row = row[order]
-
-    starts, ends = np.zeros((rows, count), np.int32), np.zeros((rows, count), np.int32)
-    scores = np.full((rows, count), -np.inf)
-    starts[row, rank], ends[row, rank], scores[row, rank] = start[order], end[order], score[order]
-    counts = np.bincount(row, minlength=rows)
-    exponentials = np.exp(scores - np.where(counts, scores[:, 0], 0.0)[:, np.newaxis])
-    totals = exponentials.sum(-1, keepdims=True)
-    return starts, ends, exponentials / np.where(totals, totals, 1.0), counts
-
-
 FORMATS = ("squad", "csv", "tsv", "jsonl")
 _KIND = "question-answering"
 
@@ -256,11 +193,10 @@ def read_questions(path, reading, labels=None):
     """
     if _question_format(path, reading.format) == "squad":
         return read_squad(path, reading, labelled=True)[0], ()
-    builder = SpanRowsBuilder(labelled=True)
     columns = reading.table("question", "context", "answers")
-    for chunk in read_chunks(path, chunk_rows=4096, keep_all_columns=True, **columns):
-        _add_chunk(builder, chunk, path, reading.bad_rows)
-    return _checked_rows(builder, path, reading.bad_rows), ()
+    chunks = read_chunks(path, chunk_rows=4096, keep_all_columns=True, **columns)
+    questions = (question for chunk in chunks for question in _of_table(chunk, path, reading.bad_rows))
+    return _not_empty(span_rows(questions, labelled=True), path, reading.bad_rows), ()
 
 
 def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
@@ -268,47 +204,42 @@ def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
     table is never held as a whole, SQuAD's JSON is."""
     if _question_format(path, reading.format) == "squad":
         rows = read_squad(path, reading, labelled=False)[0]
-        for first in range(0, len(rows), chunk_rows):
-            yield rows.take(np.arange(first, min(first + chunk_rows, len(rows))))
+        yield from map(rows.take, rows.slices(chunk_rows))
         return
     columns = reading.table("question", "context")
     for chunk in read_chunks(path, chunk_rows=chunk_rows, keep_all_columns=True, **columns):
-        builder = SpanRowsBuilder(labelled=False)
-        _add_chunk(builder, chunk, path, reading.bad_rows)
-        yield Carried(builder.rows(), chunk.records) if keep_all_columns else builder.rows()
+        rows = span_rows(_of_table(chunk, path, reading.bad_rows), labelled=False)
+        yield Carried(rows, chunk.records) if keep_all_columns else rows
 
 
 def _question_format(path, format):
-    if format is None and os.fspath(path).lower().removesuffix(".gz").endswith(".json"):
-        return "squad"
+    if format is None and os.fspath(path) != "-":
+        is_squad = os.fspath(path).lower().removesuffix(".gz").endswith(".json")
+        format = "squad" if is_squad else file_format(path)
     if format not in FORMATS:
-        if format is None and os.fspath(path) != "-":
-            format = file_format(path)
-        if format not in FORMATS:
-            what = f"format is {format!r} and" if format is not None else f"{shown_name(path)} has no extension: format"
-            raise InputError(f"{what} must be one of {', '.join(FORMATS)}: a question comes with its context.")
+        what = f"format is {format!r} and" if format is not None else f"{shown_name(path)} has no extension: format"
+        raise InputError(f"{what} must be one of {', '.join(FORMATS)}: a question comes with its context.")
     return format
 
 
-def _add_chunk(builder, chunk, path, bad_rows):
-    def add(row):
+def _of_table(chunk, path, bad_rows):
+    """The questions of a chunk of a table, as `span_rows` takes them."""
+
+    def question_of(row):
         question, context, cell, line, record = row
-        where, answers = f"{shown_name(path)}, line {line}", ()
-        if builder.labelled:
+        where, answers, known = f"{shown_name(path)}, line {line}", (), record.get("id")
+        if chunk.labels is not None:
             answers = _answers(_answers_of_cell(cell, record, context, where), context, where)
-        known = record.get("id")
-        builder.add(str(line if known is None else known), question, context, answers)
+        return str(line if known is None else known), question, context, answers
 
     cells = chunk.labels if chunk.labels is not None else [None] * len(chunk)
-    rows = zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records)
-    for _ in usable(rows, add, bad_rows):
-        pass
+    return usable(zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records), question_of, bad_rows)
 
 
-def _checked_rows(builder, path, bad_rows):
-    if not len(builder):
+def _not_empty(rows, path, bad_rows):
+    if not len(rows):
         raise nothing_left(path, bad_rows, "question", "has no usable question: give a file with at least one.")
-    return builder.rows()
+    return rows
 
 
 def _answers_of_cell(cell, record, context, where):
@@ -368,10 +299,10 @@ def read_squad(path, reading, *, labelled):
     for name in ("text_column", "text_pair_column", "label_column"):
         if (column := getattr(reading, name)) is not None:
             raise InputError(f"{{{name}}}: SQuAD's JSON has keys of its own, leave it out.", **{name: column})
-    reading.dialect.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
-    builder, titles = SpanRowsBuilder(labelled=labelled), []
+    reading.refuse(f"{shown_name(path)} is read as SQuAD's JSON")
+    titles = []
 
-    def add(row):
+    def question_of(row):
         title, id, question, context = row
         where, answers = f"{shown_name(path)}, question {id!r}", ()
         text = _text(question, "question", path, f"question {id!r}")
@@ -382,12 +313,12 @@ def read_squad(path, reading, *, labelled):
                     "give a file of SQuAD v1.1, or leave these questions out."
                 )
             answers = _answers(question.get("answers"), context, where)
-        builder.add(id, text, context, answers)
         titles.append(title)
+        return id, text, context, answers
 
-    for _ in usable(_questions_of(_read_json(path, reading.dialect.encoding), path), add, reading.bad_rows):
-        pass
-    return _checked_rows(builder, path, reading.bad_rows), titles
+    questions = _questions_of(_read_json(path, reading.encoding), path)
+    rows = span_rows(usable(questions, question_of, reading.bad_rows), labelled=labelled)
+    return _not_empty(rows, path, reading.bad_rows), titles
 
 
 def _questions_of(content, path):
@@ -443,10 +374,8 @@ def questions_of_texts(questions, contexts):
         raise InputError("{text_pairs}: give the context of each question.", text_pairs=None)
     check_texts(questions)
     check_texts(contexts)
-    builder = SpanRowsBuilder(labelled=False)
-    for number, (question, context) in enumerate(zip(questions, contexts)):
-        builder.add(str(number), question, context)
-    return builder.rows()
+    pairs = enumerate(zip(questions, contexts))
+    return span_rows(((str(number), *pair, ()) for number, pair in pairs), labelled=False)
 
 
 QUESTIONS = Reader(

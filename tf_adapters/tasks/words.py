@@ -16,7 +16,6 @@ says what of encodings and ends of lines is read.
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 import re
@@ -29,7 +28,7 @@ from tf_adapters.tasks.files import nothing_left
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.metrics import default_word_metric
-from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, hashes
+from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, digest_of, hashes
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -68,12 +67,8 @@ class WordRows(HeldRows):
 
     def digest(self):
         """SHA-256 of words, labels and where rows end, by hashes of the words that TensorFlow computes in one pass."""
-        digest = hashlib.sha256(self.words.row_splits.numpy().tobytes())
-        digest.update(hashes(self.words.flat_values).tobytes())
-        if self.labels is not None:
-            digest.update(self.labels.flat_values.numpy().tobytes())
-            digest.update("\n".join(self.label_names).encode())
-        return digest.hexdigest()
+        labels = () if self.labels is None else (self.labels.flat_values, "\n".join(self.label_names).encode())
+        return digest_of(self.words.row_splits, hashes(self.words.flat_values), *labels)
 
 
 @dataclasses.dataclass
@@ -114,21 +109,16 @@ def read_words(path, reading, labels=None):
     first = next(chunks)
     import tensorflow as tf
 
-    words, counts, found = [], [], []
     with tf.device("CPU:0"):
-        for chunk in itertools.chain([first], chunks):
-            words.append(tf.constant(chunk.words))
-            counts.append(np.asarray(chunk.counts, np.int64))
-            found.append(np.asarray(chunk.labels, np.int32))
-        del first, chunk
-        found = np.concatenate(found)
+        read = ((chunk.rows().words, np.asarray(chunk.labels, np.int32)) for chunk in itertools.chain([first], chunks))
+        words, found = zip(*read)
+        words, found = tf.concat(words, 0), np.concatenate(found)
         if labels is None:
             labels = tuple(sorted(numbers))
             if len(labels) < 2:
                 raise InputError(f"{shown_name(path)} has only the label {labels[0]!r}: training needs at least two.")
             index = {name: place for place, name in enumerate(labels)}
             found = np.array([index[name] for name in numbers], np.int32)[found]
-        words = tf.RaggedTensor.from_row_lengths(tf.concat(words, 0), np.concatenate(counts))
         return WordRows(words, words.with_values(tf.constant(found)), tuple(labels)), tuple(labels)
 
 
@@ -164,10 +154,10 @@ def _no_words(path):
 
 def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
     """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
-    reading.dialect.refuse(f"{shown_name(path)} is read as words")
+    reading.refuse(f"{shown_name(path)} is read as words")
 
     columns = {"word": reading.text_column, "label": reading.label_column, "labelled": numbers is not None}
-    blocks, parse = _READERS[format](path, reading.dialect.encoding, **columns)
+    blocks, parse = _READERS[format](path, reading.encoding, **columns)
 
     def numbered(block):
         words, labels = parse(block)
