@@ -257,19 +257,33 @@ def without_labels(task):
     )
 
 
-def texts_from_files(*, train, validation=None, seed=0, **reading):
+def texts_from_files(
+    *,
+    train,
+    validation=None,
+    text_column=None,
+    text_pair_column=None,
+    format=None,
+    encoding=None,
+    header="first",
+    delimiter=None,
+    bad_rows=None,
+    seed=0,
+):
     """Texts from CSV, TSV, JSON lines, or plain text with one in a line, as a `Task` of the kind "masked-lm".
 
     Args:
         train, validation: paths; without the second, a twentieth of the first, at most 1,000 texts that the seed draws,
             is held out.
+        text_column, text_pair_column, format, encoding, header, delimiter, bad_rows: as in `task_from_files`.
         seed: int.
-        reading: text_column, text_pair_column, format, encoding, header, delimiter and bad_rows, as in
-            `task_from_files`.
 
     Raises: InputError, naming file, line and fix, for anything unusable; fewer than two texts.
     """
-    columns = Reading(kind=KIND, **reading).table()
+    columns = Reading(
+        kind=KIND, text_column=text_column, text_pair_column=text_pair_column, format=format, bad_rows=bad_rows,
+        encoding=encoding, header=header, delimiter=delimiter,
+    ).table()  # fmt: skip
 
     def read(path):
         table = read_rows(to_path(path), **columns)
