@@ -336,5 +336,18 @@ class BankScorer:
 
 
 def _task_and_ids(inputs, graph):
-    ids = {name: value for name, value in inputs.items() if name != "task"}
-    return tf.convert_to_tensor(inputs["task"], tf.string), graph.completed(ids)
+    """What a call is given, checked before a graph has it."""
+    task = checked_text(inputs["task"], "task")
+    ids = graph.completed({name: value for name, value in inputs.items() if name != "task"})
+    state, shape = state_of(graph.backbone), ids["input_ids"].shape
+    config = state.door.config_of(graph.backbone)
+    words, most = config.vocab_size, state.family.positions(config)
+    for name, value in ids.items():
+        if value.shape.rank != 2 or value.shape != shape or shape[0] != task.shape[0]:
+            raise InputError(
+                f"{name} has the shape {value.shape}: it must be (batch, length) for all, and task must have one entry "
+                "for each row."
+            )
+    if shape[1] > most or tf.reduce_any((ids["input_ids"] < 0) | (ids["input_ids"] >= words)):
+        raise InputError(f"input_ids must be numbers from 0 to {words - 1}, at most {most} in a row.")
+    return task, ids
