@@ -177,7 +177,9 @@ def _move(new, directory):
     """Put the files of a folder in the place of an earlier export's. The earlier descriptions go first and the new ones
     come last: killed meanwhile, nothing describes other weights."""
     paths = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_is_description)
-    for path in (HEAD_DESCRIPTION, *FILES["head"], *filter(_is_description, paths)):
+    # A reader takes the one format or the other, by what it is asked for.
+    others = [path.with_name(old) for path in paths for new, old in FILES.values() if path.name == new]
+    for path in (HEAD_DESCRIPTION, *FILES["head"], *filter(_is_description, paths), *others):
         remove_file(directory / path)
     for path in paths:
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
