@@ -206,6 +206,7 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tmp_path, famil
         (lambda c: c["model"]["vocab"].insert(0, ["x", 0]), r"model.vocab\[\d\] .* must be"),
         (lambda c: c["model"].update(vocab=[[1]]), "no complete tokenizer"),
         (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer="),
+        (lambda c: c.update(post_processor=None), "post_processor={} .* before a text"),
     ):
         changed = json.loads(json.dumps(content))
         change(changed)

@@ -15,7 +15,7 @@ from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
-    check_pairs,
+    check_rows,
     checked_text,
     flags_of,
     no_autograph,
@@ -335,7 +335,7 @@ def _read_tokenizer_json(path):
         ("pre_tokenizer.use_regex", before.get("use_regex", True), True),
     )
     check_is(expected, path, "give a model with RoBERTa's byte-level BPE")
-    cls, sep = check_pairs(after, 2, path)
+    cls, sep = check_rows(after, 2, path)
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")

@@ -12,7 +12,7 @@ import numpy as np
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import objects, read_json
-from tf_adapters.text.tokenizer import check_is
+from tf_adapters.text.tokenizer import check_is, check_rows
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of ModelProto
@@ -170,7 +170,7 @@ def read_tokenizer_json(path, described):
 
 
 def _read(content, described, path):
-    model, before = objects(content, ("model", "pre_tokenizer"), path)
+    model, before, after = objects(content, ("model", "pre_tokenizer", "post_processor"), path)
     table, settings, quotes = _normalizer(content.get("normalizer"), path)
     steps = before["pretokenizers"] if before.get("type") == "Sequence" else [before]
     steps = {str(step.get("type")): step for step in steps}
@@ -186,6 +186,7 @@ def _read(content, described, path):
         ("pre_tokenizer.replacement", space.get("replacement"), "\u2581"),
         ("pre_tokenizer.prepend_scheme", space.get("prepend_scheme", "always") in marked, True),
         ("pre_tokenizer.behavior", steps.get("Punctuation", {}).get("behavior", "Isolated"), "Isolated"),
+        ("post_processor", check_rows(after, described.pair_specials - 2, path), described.tokens[:2]),
     )
     check_is(expected, path, "give the encoder's own tokenizer")
     plain = {"do_lower_case": False, "keep_accents": True, "split_by_punct": False}

@@ -1,6 +1,7 @@
 """What tokenizers have in common: special tokens, truncation and padding as TensorFlow operations, what a directory of
 HuggingFace says beside the vocabulary, and which of them reads the texts of an encoder."""
 
+import contextlib
 import copy
 import importlib
 import os
@@ -345,22 +346,24 @@ def check_is(expected, path, advice):
             raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: {advice}.")
 
 
-def check_pairs(after, separators, path):
-    """The tokens that begin and end a text by the `post_processor` of a `tokenizer.json`.
+def check_rows(after, separators, path):
+    """The tokens that begin and end a row by the `post_processor` of a `tokenizer.json`.
 
-    Raises: InputError, unless a pair is `[CLS] a [SEP] b [SEP]`, with so many separators in the middle.
+    Raises: InputError, unless rows are `[CLS] a [SEP]` and `[CLS] a [SEP] b [SEP]`, with so many separators in the
+        middle of a pair. Without a post-processor HuggingFace's have none of these tokens.
     """
-    places, kind = [], after.get("type")
+    rows, kind = [], after.get("type")
     if kind in ("BertProcessing", "RobertaProcessing"):
         cls, sep = (end[0] if isinstance(end, list) and end else end for end in (after.get("cls"), after.get("sep")))
-        places = [cls, "A", sep, *[sep] * (kind == "RobertaProcessing"), "B", sep]
-    elif kind == "TemplateProcessing" and isinstance(pair := after.get("pair"), list):
-        places = [part.get("id") for step in pair if isinstance(step, dict) for part in step.values()]
-    cls, sep = (places[0], places[-1]) if places else (None, None)
-    if not isinstance(cls, str) or places != [cls, "A", *[sep] * separators, "B", sep]:
+        rows = [[cls, "A", sep], [cls, "A", sep, *[sep] * (kind == "RobertaProcessing"), "B", sep]]
+    elif kind == "TemplateProcessing":
+        with contextlib.suppress(AttributeError, KeyError, TypeError):  # of a damaged one
+            rows = [[part["id"] for step in after[name] for part in step.values()] for name in ("single", "pair")]
+    cls, sep = (rows[0][0], rows[0][-1]) if rows and rows[0] else (None, None)
+    if not isinstance(cls, str) or rows != [[cls, "A", sep], [cls, "A", *[sep] * separators, "B", sep]]:
         raise InputError(
-            f"post_processor={shown(after)} in {path} must put a token before a pair, {separators} between its texts "
-            "and one behind: give an encoder whose tokenizer does."
+            f"post_processor={shown(after)} in {path} must put a token before a text and one behind, and of a pair "
+            f"{separators} between: give an encoder whose tokenizer does."
         )
     return cls, sep
 

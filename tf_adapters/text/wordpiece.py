@@ -15,7 +15,7 @@ from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, norm
 from tf_adapters.text.tokenizer import (
     Tokenizer,
     check_is,
-    check_pairs,
+    check_rows,
     checked_text,
     flags_of,
     no_autograph,
@@ -171,7 +171,7 @@ class WordPiece(Tokenizer):
         classes, defaults = _STYLES[style]
         accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
         config, added = read_tokenizer_config(directory, accepted, f"{classes[0]}'s WordPiece"), ()
-        settings = defaults | tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
+        settings = tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
         settings |= flags_of(config, directory, ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
         alone = reads_json_alone(config)
         if config.get("tokenizer_class") == "PreTrainedTokenizerFast" and os.path.isfile(tokenizer_file):
@@ -180,13 +180,14 @@ class WordPiece(Tokenizer):
             vocabulary = read_lines(vocabulary_file)
         elif os.path.isfile(tokenizer_file):
             vocabulary, found, added = _read_tokenizer_json(tokenizer_file, 2 if defaults.get("double_sep") else 1)
-            settings = {**settings, **found} if alone else {**found, **settings}
+            settings = settings | found if alone else found | settings
         else:
             raise InputError(
                 "{directory} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json. Give the "
                 "directory of a BERT model with its tokenizer's files.",
                 directory=directory,
             )
+        settings = defaults | settings
         refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
         return cls(vocabulary, max_length=max_length, **settings)
 
@@ -382,8 +383,7 @@ def _read_tokenizer_json(path, separators):
         ("pre_tokenizer.type", pre_tokenizer.get("type"), "BertPreTokenizer"),
     )
     check_is(expected, path, "give a model with BERT's WordPiece")
-    if after:  # a model without says nothing of pairs, and BERT's reads them so
-        check_pairs(after, separators, path)
+    cls, sep = check_rows(after, separators, path)
     ids = model.get("vocab")
     if not isinstance(ids, dict) or not all(map(is_int, ids.values())) or sorted(ids.values()) != list(range(len(ids))):
         raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")
@@ -392,6 +392,8 @@ def _read_tokenizer_json(path, separators):
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
         "unk_token": model.get("unk_token", "[UNK]"),
+        "cls_token": cls,
+        "sep_token": sep,
     }
     if not isinstance(settings["unk_token"], str):
         raise InputError(f"model.unk_token={shown(settings['unk_token'])} in {path} must be a string.")
