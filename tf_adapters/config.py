@@ -134,8 +134,7 @@ def check_sharing(sharing):
             raise InputError("{sharing} is unknown: use 'none', 'layer' or an integer of at least 2.", sharing=sharing)
     elif not is_int(sharing) or not 2 <= sharing < 2**31:
         raise InputError(
-            "{sharing} must be 'none', 'layer' or an integer of at least 2 ('layer' is the sharing within one block).",
-            sharing=sharing,
+            "{sharing} must be 'none', 'layer' (within a block) or an integer of at least 2.", sharing=sharing
         )
 
 

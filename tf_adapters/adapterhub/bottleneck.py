@@ -208,6 +208,6 @@ def check_placement(config, family):
     """Raise InputError where `adapters` computes something else at these places."""
     if config.placement != "ffn" and not family.adapterhub_attention:
         raise InputError(
-            f"An adapter behind the attention of {family.model_type} reads the attention's input in `adapters` 1.3.0, "
-            "and its output here: only adapters behind the feed-forward layer (placement='ffn') mean the same in both."
+            f"Behind the attention of {family.model_type} an adapter reads the attention's input in `adapters` 1.3.0: "
+            "give placement='ffn'."
         )

@@ -56,8 +56,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     name = found if name is None else name
     if state.changed(model):
         raise InputError(
-            f"{directory} was trained on a pretrained encoder, and the weights of this model's were changed since: "
-            "import it into a freshly loaded one."
+            f"{directory} is for a pretrained encoder, and the weights of this model's were changed since: load anew."
         )
     if state.adapters:
         # What is imported takes the encoder's own head, whichever stands there now.
@@ -148,8 +147,7 @@ def export_adapter(model, directory, *, name=None, head=True):
     written = _WRITERS[method](model, state.active, name)
     if state.changed(model, state.owner):
         raise InputError(
-            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not "
-            "hold: train with train_layer_norm='none' to export it."
+            "AdapterHub's files hold no weights of the encoder, and some were trained: set train_layer_norm='none'."
         )
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),

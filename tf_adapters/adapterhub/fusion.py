@@ -30,17 +30,13 @@ def read(model, directory, settings, adapters=None):
     for name, value in _FIXED.items():
         if theirs.get(name, value) != value:
             raise InputError(
-                f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} "
-                "('dynamic') for it."
+                f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} for it."
             )
     name = str(settings.get("name"))
     names = settings.get("adapter_names") or name.split(",")
     _check_names(names, f"{directory}: adapter_names={shown(names)}")
     if adapters is not None and set(adapters) != set(names):
-        raise InputError(
-            f"{{adapters}} must name the directories of {', '.join(map(repr, names))}, which the fusion is of.",
-            adapters=adapters,
-        )
+        raise InputError(f"{{adapters}} must name the directories of {', '.join(map(repr, names))}.", adapters=adapters)
     configs, saved = {}, {}
     for adapter in names:
         folder = _folder(directory, adapter) if adapters is None else to_path(adapters[adapter])

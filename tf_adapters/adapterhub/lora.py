@@ -120,8 +120,7 @@ def config_for_hub(config, depth):
     """The `config` of an `adapter_config.json` for a `LoraConfig`; InputError for what it cannot say."""
     if "attention_output" in config.targets:
         raise InputError(
-            "{targets} cannot be exported to AdapterHub: its LoRA has no place at 'attention_output', the dense layer "
-            "behind the attention.",
+            "{targets} cannot be exported to AdapterHub: its LoRA has no place at 'attention_output'.",
             targets=config.targets,
         )
     matrices = [letter for letter, place in _MATRICES.items() if place in config.targets]

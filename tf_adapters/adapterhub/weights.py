@@ -39,8 +39,7 @@ def name_of(settings, weights, path):
     if settings.get("name"):
         if not isinstance(settings["name"], str) or len(settings["name"]) > 200:
             raise InputError(
-                f"{path}: the adapter's name is {shown(settings['name'])}, and must be a text of at most 200 "
-                "characters."
+                f"{path}: the adapter's name is {shown(settings['name'])}: it must be at most 200 characters."
             )
         return settings["name"]
     names = {match[1] for key in weights if (match := re.search(r"(?:adapters|loras)\.([^.]+)\.", key))}
@@ -151,9 +150,7 @@ def matched(weights, targets, path):
         value = np.asarray(value, np.float32).T if transposed else np.asarray(value, np.float32)
         if value.shape != tuple(variable.shape):
             raise InputError(
-                f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with "
-                "as many labels, or pass {head}.",
-                head=False,
+                f"{path}: {name} is {value.shape}: load the encoder with as many labels, or pass {{head}}.", head=False
             )
         values[name] = variable, value
     lacking = sorted(set(targets) - set(values))
@@ -178,9 +175,7 @@ def head_files(model, state, name):
         return {"config": None, "label2id": labels, "name": None, "num_labels": model.config.num_labels}, named
     if head != "classification":
         raise InputError(
-            f"The head of this {type(model).__name__} has a pooler of its own, which AdapterHub's files have in heads "
-            "of classification alone: pass {head}.",
-            head=False,
+            "AdapterHub's files have a pooler of the head's own in classification alone: pass {head}.", head=False
         )
     # A pooler that was trained with the head is the first layer of a flexible head there.
     pooler, layers = _dense_layers(model, state)

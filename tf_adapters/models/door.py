@@ -79,8 +79,8 @@ def only_first_door(model, what):
     there."""
     if door_of(model).NAME != "transformers":
         raise InputError(
-            f"{what} takes models of transformers, and {{model}} is of KerasHub: load the encoder by "
-            "load_backbone(..., door='transformers'); save_adapter and load_adapter bring what was trained here.",
+            f"{what} takes models of transformers, and not {{model}}: load the encoder by load_backbone(..., "
+            "door='transformers'); directories go through both doors.",
             model=type(model).__name__,
         )
 
@@ -90,9 +90,8 @@ def only_on_tensorflow(model, what):
     backend = door_of(model).backend()
     if backend != "tensorflow":
         raise InputError(
-            f"{what} writes graphs of TensorFlow, and Keras is on {backend}: save_adapter(model, directory), and in a "
-            "process with KERAS_BACKEND=tensorflow load_trained(directory, door='keras-hub'); the command `tf-adapters "
-            "export directory --backend tensorflow` does so too."
+            f"{what} writes graphs of TensorFlow, and Keras is on {backend}: save_adapter, and load_trained(directory, "
+            "door='keras-hub') with KERAS_BACKEND=tensorflow, or `tf-adapters export DIR --backend tensorflow`."
         )
 
 

@@ -73,9 +73,7 @@ def add_adapters(
     # PyTorch has no dots in names, so that two would be one.
     for other in (other for other in state.adapters if other.replace(".", "_") == name.replace(".", "_")):
         raise InputError(
-            f"{{name}}: the model already has an adapter of that name; remove_adapters(model, name={other!r}) takes it "
-            "out, another name adds a second one.",
-            name=name,
+            f"{{name}}: the model already has an adapter of that name: give another, or remove {other!r}.", name=name
         )
     check_fast(state, fast)
     blocks = state.family.blocks(model)
@@ -182,9 +180,7 @@ def set_active(model: Model, name: str, *, blocks: Optional[Iterable[int]] = Non
         stand = False
     if not stand:
         raise InputError(
-            f"{{blocks}} must be a list of some of {adapted}, the blocks in which the adapter {name!r} stands, or "
-            "None.",
-            blocks=blocks,
+            f"{{blocks}} must be a list of some of {adapted}, which have the adapter {name!r}, or None.", blocks=blocks
         )
     state.let(model, active=name, active_blocks=chosen)
 

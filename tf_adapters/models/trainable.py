@@ -51,8 +51,7 @@ def set_trainable(model: Model, mode: str = "adapters", *, head: bool = True) ->
     saving = dict.fromkeys((before["trainable"], "full"))
     if before["trainable"] != "adapters" and mode not in saving:
         raise InputError(
-            f"{{mode}}: the encoder's own weights are those of {before['directory']}, which only "
-            f"{' or '.join(map(repr, saving))} saves again.",
+            f"{{mode}}: only {' or '.join(map(repr, saving))} saves what {before['directory']} has of the encoder.",
             mode=mode,
         )
     if not head:
@@ -148,8 +147,7 @@ def _chosen_variables(model, state, mode):
     if mode == "adapters":
         if active is None:
             raise InputError(
-                "{mode}: the model has no adapters; call add_adapters(model, config) first, or choose "
-                "'full', 'top-N', 'layer-norm', 'bias' or 'head'.",
+                "{mode}: the model has no adapters: call add_adapters(model, config), or choose another mode.",
                 mode="adapters",
             )
         norms = state.layer_norm_variables(model, active.config.train_layer_norm, active.config.blocks)

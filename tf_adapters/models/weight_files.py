@@ -59,8 +59,8 @@ class SafetensorsFiles:
                 part = handle.get_slice(name)
                 if len(part.get_shape()) > _MOST_DIMENSIONS or part.get_dtype() not in _DTYPES:
                     raise InputError(
-                        f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of the type {part.get_dtype()}: "
-                        f"a weight has at most {_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
+                        f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of {part.get_dtype()}, and not "
+                        f"at most {_MOST_DIMENSIONS} of {', '.join(_DTYPES)}."
                     )
                 # TensorFlow's names lack the model's scope here, which the converter takes off.
                 known_as = _modern(pytorch_name(f"model/{name}", part.get_shape())[0] if ours else name)
@@ -234,8 +234,7 @@ def read_weights(door, named, prefix, directory, kept=()):
         lost = [name for name in missing if not name.startswith(pooler)]
         if lost:
             raise InputError(
-                f"{weights.path} lacks {len(lost)} weights of the encoder that config.json describes, {lost[0]} the "
-                "first: the file belongs to another architecture or is incomplete."
+                f"{weights.path} lacks {len(lost)} weights of the encoder in config.json, {lost[0]} the first."
             )
         _refuse_unread(weights, [key for key in keys if key not in named], prefix, pooler)
         for name, (variable, transposed) in named.items():
@@ -258,8 +257,7 @@ def read_weights(door, named, prefix, directory, kept=()):
                 # A pooler of the files fits no other encoder, however this one came to its values.
                 if not np.array_equal(variable.numpy(), value.astype(np.float32)):
                     raise InputError(
-                        f"model: its encoder was changed since it was loaded ({name} is not as in {weights.path}), and "
-                        "a new head may need the pooler of these files: load the encoder again."
+                        f"model: its encoder was changed since it was loaded ({name}, {weights.path}): load it again."
                     )
                 continue
             variable.assign(value.reshape(tuple(variable.shape)))
@@ -272,15 +270,13 @@ def _refuse_unread(weights, unread, prefix, pooler):
     adapters = [key for key in unread if "adapter" in key]
     if adapters:
         raise InputError(
-            f"{weights.path} holds adapters ({adapters[0]}, ...), which a plain model would silently drop: "
-            "load the pretrained encoder and then the adapter directory with load_adapter."
+            f"{weights.path} holds adapters ({adapters[0]}, ...): load the pretrained encoder, then load_adapter."
         )
     extra = [key for key in unread if key.startswith(prefix) and not key.startswith(pooler)]
     extra = [key for key in extra if not key.endswith("embeddings.position_ids")]
     if extra:
         raise InputError(
-            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
-            "first: the configuration belongs to another model."
+            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, as {extra[0]}."
         )
 
 

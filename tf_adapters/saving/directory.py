@@ -161,8 +161,8 @@ def load_adapter(
     others = sorted(set(state.adapters) - ({name} if config is not None else set()))
     if others and (config is None or settings["backbone"]["weights_saved"]):
         raise InputError(
-            f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), which "
-            f"are not those of the model's other adapters ({', '.join(others)}): load it into a model of its own."
+            f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), not "
+            f"those of {', '.join(others)}: load it into a model of its own."
         )
     if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
         state.train_pooler(model)
@@ -380,9 +380,8 @@ def check_backbone(model, state, settings, directory, arrays=()):
     # Under some heads an encoder has no pooler, and what was trained there has no use for one.
     if saved["sha256"] not in (origin.digest, origin.digest_without_pooler):
         raise InputError(
-            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than "
-            f"this model's ({state.source}, digest {origin.digest[:12]}...): its shape is the same, its weights are "
-            "not."
+            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...): its "
+            f"shape is the same, its weights are not those of {state.source} ({origin.digest[:12]}...)."
         )
     check_computes(saved, state.door.computes(model), directory)
     brought = {id(variable) for key, (variable, _) in _targets(model, state, None).items() if key in arrays}
@@ -390,7 +389,7 @@ def check_backbone(model, state, settings, directory, arrays=()):
     if changed:
         raise InputError(
             f"{directory} was trained on the pretrained encoder, and {len(changed)} weights of this model's were "
-            f"changed since, by training or by another directory ({changed[0]} the first): load the encoder again."
+            f"changed since ({changed[0]} the first): load the encoder again."
         )
 
 
@@ -401,8 +400,7 @@ def check_computes(saved, computes, directory):
         if value is not None and saved.get(key) is not None and saved[key] != value:
             raise InputError(
                 f"{directory} was trained on an encoder of these weights with {key}={saved[key]!r}, and this model "
-                f"computes with {key}={value!r}: its answers would be others. Load an encoder whose config.json says "
-                f"{saved[key]!r}; KerasHub's own presets compute by what their class says, and not by that file."
+                f"computes with {key}={value!r}: its answers would be others. Load one that says {saved[key]!r}."
             )
 
 
@@ -438,8 +436,7 @@ def _check_head(model, state, settings, arrays, directory):
     if found != wanted:
         raise InputError(
             f"{directory} has a head for {settings['head']['num_labels']} labels in {settings['head']['layers']} "
-            f"layer(s) ({settings['head']['type']}), and the model's is another; load the encoder with the same head, "
-            "or pass head=False."
+            f"layer(s) ({settings['head']['type']}), and the model's is another; load it with that, or pass head=False."
         )
     theirs, ours = settings["head"]["labels"], state.label_names(model, state.owner)
     if theirs or ours:

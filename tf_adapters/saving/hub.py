@@ -89,8 +89,7 @@ def find_adapter(source, *, files=FILES, required=True):
         raise InputError(f"{source}: there is no such directory. {error}") from None
     if (folder / SETTINGS_FILE).exists() and not (folder / WEIGHTS_FILE).exists():
         raise InputError(
-            f"{source}: the hub's cache has {SETTINGS_FILE} of it and no {WEIGHTS_FILE}: run it again with a network; "
-            "if that does not help, the repository lacks the file."
+            f"{source}: the hub's cache has no {WEIGHTS_FILE}: run it again with a network, or the file is lacking."
         )
     # A repository without any of the files has no folder in the cache.
     if required and not folder.is_dir():
@@ -170,9 +169,7 @@ def push_adapter(
         # Of a repository that is there, the hub leaves it as it is.
         if private and not hub.repo_info(repository).private:
             raise InputError(
-                f"{{private}}: {repository} is on the hub, and public: make it private there first, or give another "
-                "name.",
-                private=True,
+                f"{{private}}: {repository} is on the hub, and public: make it private there first.", private=True
             )
         if revision is not None:
             hub.create_branch(repository, branch=revision, exist_ok=True)
@@ -207,7 +204,7 @@ def _card(directory, settings, public, repository, base_model, license):
         except Exception as error:  # of the parser that huggingface_hub has
             raise InputError(
                 f"The metadata at the top of README.md cannot be read ({str(error).splitlines()[0][:200]}): correct "
-                "it, or remove README.md, which is then made anew."
+                "it, or remove README.md."
             ) from None
     data = made.data
     data.library_name = "tf-adapters"
@@ -231,8 +228,8 @@ def _public(settings, directory, base_model):
         source is None or os.path.exists(source) or (parse_id(source) is None and "/" in source)
     ):
         raise InputError(
-            f"{directory} was trained on the encoder {source or 'of nowhere'}, which others do not have there: "
-            f"give its id on the hub by {{base_model}}, or '{NO_ENCODER}' if the hub does not have it.",
+            f"{directory} was trained on {source or 'an encoder of nowhere'}, which others lack: give its id on the "
+            f"hub by {{base_model}}, or '{NO_ENCODER}'.",
             base_model=NAME,
         )
     if pretrained and not parse_id(pretrained["directory"]):

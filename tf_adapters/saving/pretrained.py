@@ -90,8 +90,8 @@ def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.0
             )
         if any(key.startswith("backbone.") for key in arrays):
             raise InputError(
-                f"{directory} came with LayerNorms or weights of the encoder of its own, which cannot act beside "
-                "another adapter's: train with train_layer_norm='none' (--recipe pfeiffer-2021) what is to be fused."
+                f"{directory} came with LayerNorms or weights of the encoder of its own: train with "
+                "train_layer_norm='none' (--recipe pfeiffer-2021) what is to be fused."
             )
         saved[adapter], configs[adapter] = arrays, config
     add_adapters(model, FusionConfig(configs, value_regularization), name=name, seed=seed)

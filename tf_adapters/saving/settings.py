@@ -184,8 +184,7 @@ def weights_path(directory, settings):
         if path.exists() and sha256_of(path) == settings["weights"]["sha256"]:
             return path
     raise InputError(
-        f"{directory / WEIGHTS_FILE} is missing, truncated or not the file that {SETTINGS_FILE} describes: copy the "
-        "directory again as a whole."
+        f"{directory / WEIGHTS_FILE} is missing, truncated or not the file of {SETTINGS_FILE}: copy both again."
     )
 
 

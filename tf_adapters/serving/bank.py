@@ -69,8 +69,7 @@ class AdapterBank:
         backend = door_called(choose_door(door)).backend()
         if backend != "tensorflow":
             raise InputError(
-                f"A bank answers by graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow (on "
-                "the command line --backend tensorflow), which reads what any other trained."
+                f"A bank answers by graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow."
             )
         self.storage = storage
         with warnings.catch_warnings():
@@ -154,14 +153,10 @@ class AdapterBank:
         for verb, names in (("lack", {"task", "input_ids"} - set(inputs)), ("have", set(inputs) - {"task", *INPUTS})):
             for name in sorted(names):
                 raise InputError(
-                    f"inputs {verb} {name!r}: give task and input_ids, and of attention_mask and token_type_ids what "
-                    "there is."
+                    f"inputs {verb} {name!r}: give task, input_ids, and perhaps attention_mask and token_type_ids."
                 )
         if not tf.executing_eagerly():
-            raise InputError(
-                "A bank was called in a graph, whose tasks could not change: call it outside tf.function, or "
-                "export_bank() a graph."
-            )
+            raise InputError("A bank was called in a graph, whose tasks could not change: call it outside tf.function.")
         now = self._now
         task, ids = _task_and_ids(inputs, now.graph)
         specs = [dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32)), tf.TensorSpec([None], tf.string)]
@@ -197,8 +192,7 @@ class AdapterBank:
         text_pair = checked_text(text_pair, "text_pair")
         if not text.shape == task.shape == text_pair.shape:
             raise InputError(
-                f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally "
-                "many."
+                f"text, task and text_pair: give equally many, not {text.shape[0]}, {task.shape} and {text_pair.shape}."
             )
         if now.graph.tokenizer is None:
             raise InputError(
@@ -344,10 +338,7 @@ def _task_and_ids(inputs, graph):
     words, most = config.vocab_size, state.family.positions(config)
     for name, value in ids.items():
         if value.shape.rank != 2 or value.shape != shape or shape[0] != task.shape[0]:
-            raise InputError(
-                f"{name} has the shape {value.shape}: it must be (batch, length) for all, and task must have one entry "
-                "for each row."
-            )
+            raise InputError(f"{name} is {value.shape}, not (batch, length); task must have one entry for each row.")
     if shape[1] > most or tf.reduce_any((ids["input_ids"] < 0) | (ids["input_ids"] >= words)):
         raise InputError(f"input_ids must be numbers from 0 to {words - 1}, at most {most} in a row.")
     return task, ids

@@ -46,13 +46,12 @@ def read_tasks(named):
         settings, one, other = task.settings, task.settings["backbone"], first.settings["backbone"]
         if any(one[key] != other[key] for key in ("model_type", "hidden_size", "num_hidden_layers")):
             raise InputError(
-                f"{task.directory} was trained on another encoder ({one['source']}) than {first.directory} "
-                f"({other['source']}): adapters of one encoder can answer together."
+                f"{task.directory} was trained on another encoder ({one['source']}) than {first.directory}."
             )
         if settings["adapter"] is None or one["weights_saved"]:
             raise InputError(
                 f"{task.directory} holds weights of the encoder, or a head without an adapter "
-                f"({settings['trainable']}), and shares its encoder with nobody: give this directory alone."
+                f"({settings['trainable']}), and shares its encoder with nobody: give it alone."
             )
     return tasks
 

@@ -102,8 +102,7 @@ def read_task(directory, encoder):
     check_computes(saved, encoder.computes, directory)
     if saved["weights_saved"]:
         raise InputError(
-            f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained "
-            "beside a frozen encoder can share it. Export it by itself."
+            f"{directory} changed weights of the encoder itself ({settings['trainable']}). Export it by itself."
         )
     head = settings["head"]
     kind = kind_of(settings["task"], head["type"], head["num_labels"])
@@ -152,7 +151,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         if dense is not None and place not in encoder.row_places:
             raise InputError(
                 f"{directory} changes the dense layer {place!r}, which in a {encoder.family.model_type} encoder also "
-                "reads the embeddings of distances, and all rows of a batch share those: export it by itself."
+                "reads embeddings that all rows share: export it by itself."
             )
         shape = (hidden, hidden) if dense is None else tuple(dense.kernel.shape)
         saved = {part: take(f"{key}.{part}", wanted) for part, wanted in pool.saved(config, place, shape).items()}
@@ -179,8 +178,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
     value_range = task.get("value_range")
     if value_range is not None and not _is_range(value_range):
         raise InputError(
-            f"{directory} has value_range={str(value_range)[:100]}: it must be the least and the greatest value, two "
-            "finite numbers."
+            f"{directory} has value_range={str(value_range)[:100]}: it must be two finite numbers, the least first."
         )
     labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
     if len(labels) != outputs or not all(isinstance(label, str) and is_encodable(label) for label in labels):

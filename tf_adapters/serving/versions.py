@@ -62,8 +62,7 @@ def check_version_directory(directory):
         remove_dead(directory.parent)
         newest = max(int(path.name) for path in directory.parent.iterdir() if _is_number(path))
         raise InputError(
-            f"{directory} is there already, and a server may be reading it: export the next version, "
-            f"{directory.parent / str(newest + 1)}."
+            f"{directory} is there already: export the next version, {directory.parent / str(newest + 1)}."
         )
     return directory
 

@@ -27,8 +27,7 @@ def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
     steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
     if steps == 0:
         raise InputError(
-            f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops them all: give a batch_size of at "
-            f"most {rows_count}.",
+            f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops them all: give less.",
             batch_size=batch_size,
         )
     return steps
@@ -231,8 +230,7 @@ def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
         raise InputError("{seed} must be an integer from 0 to 2**63 - 1.", seed=seed)
     if not is_int(start_step) or not 0 <= start_step <= steps * epochs:
         raise InputError(
-            f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.",
-            start_step=start_step,
+            f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps.", start_step=start_step
         )
     return steps
 
@@ -285,15 +283,12 @@ def _checked_lengths(lengths, tokenizer):
     whole = all(is_int(length) and length > 0 for length in lengths)
     if not lengths or not whole or list(lengths) != sorted(set(lengths)):
         raise InputError(
-            "{lengths} must be one or more ascending positive integers, such as "
-            f"default_lengths({tokenizer.max_length}).",
+            f"{{lengths}} must be ascending positive integers, as default_lengths({tokenizer.max_length}).",
             lengths=lengths,
         )
     if lengths[-1] < tokenizer.max_length:
         raise InputError(
-            f"{{lengths}} has no place for a row of the tokenizer's max_length={tokenizer.max_length}: let the last "
-            "entry be at least that.",
-            lengths=lengths,
+            f"{{lengths}} has no place for a row of the tokenizer's max_length={tokenizer.max_length}.", lengths=lengths
         )
     return lengths
 

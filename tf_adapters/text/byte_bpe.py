@@ -110,7 +110,7 @@ class ByteLevelBpe(Tokenizer):
             settings, added = {}, ()
         else:
             raise InputError(
-                "{directory} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.",
+                "{directory} holds no byte-level BPE: neither tokenizer.json, nor vocab.json and merges.txt.",
                 directory=directory,
             )
         config = read_tokenizer_config(directory)

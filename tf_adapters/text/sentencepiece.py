@@ -162,8 +162,7 @@ class SentencePiece(Tokenizer):
         for name in settings:
             if name not in described.settings:
                 raise InputError(
-                    f"{name}={settings[name]!r} is no setting of {layout}: it has "
-                    f"{', '.join(described.settings) or 'none'}."
+                    f"{name}={settings[name]!r} is no setting of {layout}: it has {', '.join(described.settings)}."
                 )
         settings = {name: bool(value) for name, value in {**described.settings, **settings}.items()}
         self._settings = tuple(settings.items())
@@ -227,8 +226,8 @@ class SentencePiece(Tokenizer):
                 model = file.read()
         else:
             raise InputError(
-                f"{{directory}} holds no {described.file}, SentencePiece's own model, which cuts the texts of "
-                f"{layout}, and no tokenizer.json: put one there that HuggingFace's {described.tokenizer_class} reads.",
+                f"{{directory}} holds no {described.file}, SentencePiece's own model, and no tokenizer.json: put one "
+                f"there that {described.tokenizer_class} reads.",
                 directory=directory,
             )
         try:

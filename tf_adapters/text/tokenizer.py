@@ -72,8 +72,7 @@ class Tokenizer(tf.Module):
         for argument, token in tokens.items():
             if not isinstance(token, str) or token not in ids:
                 raise InputError(
-                    f"{argument}={shown(token)} is not in the vocabulary of {len(ids)} entries: give the vocabulary's "
-                    "own token, or the vocabulary that belongs to this model."
+                    f"{argument}={shown(token)} is not in the vocabulary of {len(ids)} entries: give the model's own."
                 )
             setattr(self, argument, token)
             setattr(self, argument.replace("token", "id"), ids[token])
@@ -102,7 +101,7 @@ class Tokenizer(tf.Module):
                 )
             if self.max_length < self.pair_specials + 2:
                 raise InputError(
-                    f"{{max_length}} has no room for a text and its text_pair: give at least {self.pair_specials + 2}.",
+                    f"{{max_length}} has no room for a pair: give at least {self.pair_specials + 2}.",
                     max_length=self.max_length,
                 )
             second = self.tokenize(text_pair)
@@ -263,8 +262,7 @@ def read_tokenizer_config(directory, accepted=None, kind=None):
     name = config.get("tokenizer_class")
     if accepted and name not in (None, "PreTrainedTokenizerFast", _OF_ANY_KIND, *accepted):
         raise InputError(
-            f"{{tokenizer_class}} in {path} is not {kind}: give a model whose tokenizer is a {accepted[0]}.",
-            tokenizer_class=name,
+            f"{{tokenizer_class}} in {path} is not {kind}: give a model with a {accepted[0]}.", tokenizer_class=name
         )
     return config
 
@@ -322,7 +320,7 @@ def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
         if not is_int(number) or (number >= size or token in of_text - set(cut)) and token not in own:
             raise InputError(
                 f"{directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and added "
-                "tokens are not cut out of texts here: give an encoder without them."
+                "tokens are not cut out of texts: give an encoder without."
             )
 
 
@@ -362,8 +360,8 @@ def check_rows(after, separators, path):
     cls, sep = (rows[0][0], rows[0][-1]) if rows and rows[0] else (None, None)
     if not isinstance(cls, str) or rows != [[cls, "A", sep], [cls, "A", *[sep] * separators, "B", sep]]:
         raise InputError(
-            f"post_processor={shown(after)} in {path} must put a token before a text and one behind, and of a pair "
-            f"{separators} between: give an encoder whose tokenizer does."
+            f"post_processor={shown(after)} in {path} must put a token before a text, {separators} between two and "
+            "one behind: give another encoder."
         )
     return cls, sep
 
@@ -420,8 +418,7 @@ def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> Tokeniz
         tokenizer = made(**given, max_length=max_length, **style)
     if tokenizer.size > config.vocab_size:
         raise InputError(
-            f"{state.source}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows "
-            f"{config.vocab_size}: give the files that belong together."
+            f"{state.source} has {config.vocab_size} ids, its tokenizer more: give the files that belong together."
         )
     return tokenizer
 
@@ -432,8 +429,7 @@ def check_length(model, max_length):
     positions = state.family.positions(state.door.config_of(model))
     if max_length > positions:
         raise InputError(
-            f"{{max_length}} is beyond the {positions} positions of {state.source}: give {positions} or less.",
-            max_length=max_length,
+            f"{{max_length}} is beyond the {positions} positions of {state.source}.", max_length=max_length
         )
 
 

@@ -183,8 +183,7 @@ class WordPiece(Tokenizer):
             settings = settings | found if alone else found | settings
         else:
             raise InputError(
-                "{directory} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json. Give the "
-                "directory of a BERT model with its tokenizer's files.",
+                "{directory} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json.",
                 directory=directory,
             )
         settings = defaults | settings
@@ -362,10 +361,7 @@ def _checked_ids(vocabulary):
     ids = {token: index for index, token in enumerate(vocabulary)}
     if len(ids) != len(vocabulary):
         twice = next(token for index, token in enumerate(vocabulary) if ids[token] != index)
-        raise InputError(
-            f"vocabulary has the entry {twice!r} twice, at {vocabulary.index(twice)} and {ids[twice]}: each token must "
-            "have one id."
-        )
+        raise InputError(f"vocabulary has the entry {twice!r} twice, at {vocabulary.index(twice)} and {ids[twice]}.")
     return ids
 
 

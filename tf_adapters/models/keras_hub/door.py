@@ -174,29 +174,27 @@ def _refuse_changed(model, state):
     for layer in layers_of(backbone_of(model)):
         if getattr(layer, "lora_enabled", False):
             raise InputError(
-                f"{{model}} has LoRA of Keras in {layer.path}, which freezes adapters: load it anew, and add "
-                "LoraConfig(...) in its place.",
+                f"{{model}} has LoRA of Keras in {layer.path}: load it anew, and add LoraConfig(...).",
                 model=type(model).__name__,
             )
         if getattr(layer, "quantization_mode", None) and not any(map(is_cast, layer.weights)):
             raise InputError(
-                f"{{model}} is quantized in {layer.path}, so that nobody knows its encoder: load it anew, add "
-                'adapters, and then call tf_adapters.models.cast_frozen(model, "int8").',
+                f"{{model}} is quantized in {layer.path}: load it anew, add adapters, and then call "
+                'tf_adapters.models.cast_frozen(model, "int8").',
                 model=type(model).__name__,
             )
 
 
 def _no_quantize(*arguments, **settings):
     raise NotImplementedError(
-        "quantize would round the adapters' head too, and the encoder would not be known any more: call "
-        'tf_adapters.models.cast_frozen(model, "int8") after set_trainable, which rounds what is frozen.'
+        'quantize would round the adapters\' head too: call tf_adapters.models.cast_frozen(model, "int8") after '
+        "set_trainable."
     )
 
 
 def _no_lora(*arguments, **settings):
     raise NotImplementedError(
-        "enable_lora freezes the adapters of this model: take tf_adapters.LoraConfig() in tf_adapters.add_adapters in "
-        "its place, which stands beside them."
+        "enable_lora freezes the adapters of this model: call add_adapters(model, tf_adapters.LoraConfig())."
     )
 
 
@@ -261,8 +259,8 @@ def head_on(model, family, holder, number=0):
 def new_head(model, family, shape, seed, number):
     known = head_shape(model, family)
     raise InputError(
-        f"{{head}}: an adapter for a model of KerasHub has the head's shape ({known.head}, {known.num_labels} labels), "
-        "because the head is a part of the model's graph: build another task model on the backbone.",
+        f"{{head}}: an adapter for a model of KerasHub has the head's shape ({known.head}, {known.num_labels} labels): "
+        "build another task model on the backbone.",
         head=f"{shape.head}, {shape.num_labels} labels",
     )
 

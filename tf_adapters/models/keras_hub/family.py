@@ -276,8 +276,7 @@ def backbone_of(model):
     if len(found) != 1:
         what = "none" if not found else f"{len(found)}"
         raise InputError(
-            "{model} must have one backbone of KerasHub inside, called as a whole (`backbone(inputs)`, not its layers "
-            f"through `backbone.output`), and has {what}.",
+            f"{{model}} must have one backbone of KerasHub inside, called as `backbone(inputs)`, and has {what}.",
             model=type(model).__name__,
         )
     return found[0]

@@ -242,8 +242,7 @@ def get_family(model_type):
     """The Family for a `model_type`; raises InputError with the supported ones otherwise."""
     if not isinstance(model_type, str) or model_type not in _FAMILIES:
         raise InputError(
-            f"{{model_type}} is not supported: tf_adapters has adapters for {', '.join(sorted(_FAMILIES))}.",
-            model_type=model_type,
+            f"{{model_type}} is not supported: adapters are for {', '.join(sorted(_FAMILIES))}.", model_type=model_type
         )
     module, _, name = _FAMILIES[model_type].partition(".")
     return getattr(importlib.import_module(f"tf_adapters.models.transformers.{module}"), name)

@@ -34,8 +34,7 @@ def new_head(model, family, shape, seed, number):
     if shape.head not in SWITCHED or shape.head not in family.heads or family.head_of(model) is None:
         known = ", ".join(head for head in SWITCHED if head in family.heads)
         raise InputError(
-            f"{{head}}: beside the head of a {type(model).__name__} an adapter may bring one of {known}.",
-            head=shape.head,
+            f"{{head}}: beside that of a {type(model).__name__} an adapter may bring one of {known}.", head=shape.head
         )
     check_head_of(family, shape.head, shape.layers)
     # Whatever the head does not depend on is small.
@@ -47,8 +46,7 @@ def new_head(model, family, shape, seed, number):
         use_two_layer_head(small)
     if family.reads_pooler(small) and family.pooler(model) is None:
         raise InputError(
-            f"{{head}} stands on the encoder's pooler, and this model was loaded without it: load the encoder with "
-            f"head={shape.head!r}, on which the others stand too.",
+            f"{{head}} needs a pooler, and the model was loaded without it: load the encoder with head={shape.head!r}.",
             head=shape.head,
         )
     head = head_on(small, family, None, number)
@@ -68,8 +66,7 @@ def check_head_of(family, head, head_layers):
         )
     if head_layers == 2 and not family.pooled_classifier:
         raise InputError(
-            f"{{head_layers}}: the classifier of {family.model_type} has two layers of its own; leave it out.",
-            head_layers=2,
+            f"{{head_layers}}: {family.model_type}'s classifier has two of its own: leave it out.", head_layers=2
         )
 
 

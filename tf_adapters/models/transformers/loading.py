@@ -128,8 +128,7 @@ def _described_encoder(directory):
         # A number takes at least a byte, and a block has at least one weight.
         if numbers > weights.size or depth > len(weights):
             raise InputError(
-                f"{weights.path} lacks most weights of the encoder that config.json describes, which has {numbers:,} "
-                f"in {depth:,} blocks: the two belong to different models."
+                f"{weights.path} lacks most weights ({numbers:,} in {depth:,} blocks) that config.json describes."
             )
     return family, config
 
@@ -169,8 +168,8 @@ def find_files(source, *, revision=None, config_only=False):
             file_on_hub(source, name, revision)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), presets of KerasHub go "
-            f"through {{door}}, and the hub gave: {str(error).splitlines()[0]}",
+            f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), {{door}} takes presets, and "
+            f"the hub gave: {str(error).splitlines()[0]}",
             source=given,
             door="keras-hub",
         ) from None
@@ -202,8 +201,7 @@ def read_config(directory):
     family = get_family(values["model_type"])
     if values.get("position_embedding_type", "absolute") != "absolute":
         raise InputError(
-            f"{path}: position_embedding_type={shown(values['position_embedding_type'])} is not implemented by "
-            "transformers' TensorFlow classes, which know 'absolute' only."
+            f"{path}: position_embedding_type={shown(values['position_embedding_type'])} must be 'absolute'."
         )
     for name in _REFUSED:
         if values.get(name):
