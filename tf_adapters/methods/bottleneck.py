@@ -14,6 +14,10 @@ INNER_NORMS = ("none", "before", "after")
 INTERACTIONS = ("add", "multiply")
 INIT_DISTRIBUTIONS = ("truncated", "normal")
 _DETAIL = "Adapter in detail"
+# What a config and its layers have in common, beside the size.
+_OF_LAYER = (
+    "activation", "init_stddev", "init_distribution", "dropout", "hidden_layers", "inner_norm", "scaling", "interaction"
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,12 +178,8 @@ class AdapterConfig(MethodConfig):
 
     def layer(self, place, shape, *, ops, **settings):
         """As of `MethodConfig`."""
-        names = (
-            *("activation", "init_stddev", "init_distribution", "dropout"),
-            *("hidden_layers", "inner_norm", "scaling", "interaction"),
-        )
         make = ops.layer(Bottleneck)
-        return make(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
+        return make(self.bottleneck_size, **{name: getattr(self, name) for name in _OF_LAYER}, **settings)
 
 
 class Bottleneck(MethodLayer):
@@ -327,10 +327,7 @@ class Bottleneck(MethodLayer):
         return input_shape
 
     def get_config(self):
-        names = (
-            "bottleneck_size", "activation", "init_stddev", "init_distribution", "dropout", "hidden_layers",
-            "inner_norm", "scaling", "interaction", "seed",
-        )  # fmt: skip
+        names = ("bottleneck_size", *_OF_LAYER, "seed")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 

@@ -60,10 +60,12 @@ A door has
     Undo                                    what `models.transaction` needs
 """
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from typing import Optional, Sequence
 
 from tf_adapters._installation import MissingPackageError, check_first_door
@@ -107,11 +109,23 @@ def door_of(model):
         # A Keras that nobody has imported has no models.
         if isinstance(model, getattr(sys.modules.get(keras), "Model", ())):
             return door_called(name)
-    raise InputError(
-        "{model} is not a transformers TensorFlow model: build one with tf_adapters.load_backbone or a TFBertFor... "
-        "class.",
+    raise no_model(model)
+
+
+def no_model(model):
+    """The InputError for what no door takes."""
+    return InputError(
+        "{model} is not a transformers TensorFlow model: call tf_adapters.load_backbone or a TFBertFor... class.",
         model=type(model).__name__,
     )
+
+
+@contextlib.contextmanager
+def quiet_about_poolers():
+    """While it lasts, no warning tells that a checkpoint has no pooler: that was said in training, and it was saved."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*no pooler weights")
+        yield
 
 
 def load_backbone(

@@ -19,12 +19,18 @@ REFUSAL = (
 )
 
 
-def refuse(*arguments, **settings):
-    """In place of a method that writes a whole model, and of `get_config`, which Keras asks before it does.
+def refusing(sentence):
+    """What stands for a method of Keras that a model with adapters cannot have."""
 
-    Where Keras writes computation alone, as in `export`, it passes over a `get_config` that is not implemented.
-    """
-    raise NotImplementedError(REFUSAL)
+    def refuse(*arguments, **settings):
+        raise NotImplementedError(sentence)
+
+    return refuse
+
+
+# For what writes a whole model, and for `get_config`, which Keras asks before it does. Where Keras writes computation
+# alone, as in `export`, it passes over a `get_config` that is not implemented.
+refuse = refusing(REFUSAL)
 
 
 def check_all_is_on_the_model(name, adapters, enabled):

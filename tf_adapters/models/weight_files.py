@@ -6,6 +6,7 @@ These names depend neither on Keras scopes nor on injection.
 import contextlib
 import importlib.util
 import pathlib
+import re
 
 import ml_dtypes
 import numpy as np
@@ -143,11 +144,7 @@ class H5File:
 
 def _modern(name):
     """Checkpoints converted from the first TensorFlow release call LayerNorm's weights gamma and beta."""
-    if name.endswith("LayerNorm.gamma"):
-        return name[: -len("gamma")] + "weight"
-    if name.endswith("LayerNorm.beta"):
-        return name[: -len("beta")] + "bias"
-    return name
+    return re.sub(r"(?<=LayerNorm\.)(gamma|beta)$", lambda found: {"gamma": "weight", "beta": "bias"}[found[0]], name)
 
 
 def read_tensors(path):

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import threading
-import warnings
 from typing import Any, Dict, Optional
 
 import numpy as np
@@ -12,7 +11,7 @@ import tensorflow as tf
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
-from tf_adapters.models.door import choose_door, door_called, load_backbone
+from tf_adapters.models.door import choose_door, door_called, load_backbone, quiet_about_poolers
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import check_finite
 from tf_adapters.ranges import check_choice
@@ -72,9 +71,7 @@ class AdapterBank:
                 f"A bank answers by graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow."
             )
         self.storage = storage
-        with warnings.catch_warnings():
-            # What a head needs of a pooler is in its directory.
-            warnings.filterwarnings("ignore", message=".*no pooler weights")
+        with quiet_about_poolers():
             self.backbone: Model = load_backbone(backbone, head="none", door=door)
         state = state_of(self.backbone)
         state.door.make_routable(state.family, self.backbone)

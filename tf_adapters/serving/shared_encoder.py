@@ -2,10 +2,10 @@
 
 import dataclasses
 import threading
-import warnings
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.models.door import quiet_about_poolers
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.tasks.rows import with_value_range
@@ -81,9 +81,7 @@ class SharedEncoder:
         # The encoder is loaded under the head that needs most of it.
         for name in sorted(tasks, key=lambda name: tasks[name].settings["head"]["type"] not in _ON_POOLER):
             task = tasks[name]
-            with warnings.catch_warnings():
-                # That the pooler of this checkpoint is new was said in training, and it was saved.
-                warnings.filterwarnings("ignore", message=".*no pooler weights")
+            with quiet_about_poolers():
                 if model is None:
                     model, _ = load_trained(task.directory, backbone=backbone)
                     self._adapters[name] = "default" if task.settings["adapter"] is not None else None

@@ -14,17 +14,13 @@ from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    TokenizerConfig,
     check_is,
     check_rows,
     checked_text,
-    flags_of,
     no_autograph,
     read_lines,
-    read_tokenizer_config,
-    reads_json_alone,
-    refuse_added_tokens,
     rows_of_pieces,
-    tokens_of,
     utf8_bytes,
 )
 
@@ -113,12 +109,12 @@ class ByteLevelBpe(Tokenizer):
                 "{directory} holds no byte-level BPE: neither tokenizer.json, nor vocab.json and merges.txt.",
                 directory=directory,
             )
-        config = read_tokenizer_config(directory)
-        settings |= tokens_of(config, directory, ("cls_token", "sep_token", "pad_token", "unk_token"))
-        if not reads_json_alone(config):
+        config = TokenizerConfig(directory)
+        settings |= config.tokens(("cls_token", "sep_token", "pad_token", "unk_token"))
+        if not config.alone:
             # transformers sets it in what tokenizer.json says, too.
-            settings |= {"add_prefix_space": False, **flags_of(config, directory, ("add_prefix_space",))}
-        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
+            settings |= {"add_prefix_space": False, **config.flags(("add_prefix_space",))}
+        config.refuse_added(len(vocabulary), own=settings.values(), listed=added)
         for token in added or ():
             vocabulary.setdefault(token["content"], token["id"])
         return cls(vocabulary, merges, max_length=max_length, **settings)

@@ -20,14 +20,10 @@ from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, norm
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model, read_tokenizer_json
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    TokenizerConfig,
     checked_text,
-    flags_of,
     no_autograph,
-    read_tokenizer_config,
-    reads_json_alone,
-    refuse_added_tokens,
     rows_of_pieces,
-    tokens_of,
     utf8_bytes,
 )
 
@@ -214,10 +210,13 @@ class SentencePiece(Tokenizer):
         check_choice("layout", layout, LAYOUTS)
         described = LAYOUTS[layout]
         accepted = [described.tokenizer_class, described.tokenizer_class + "Fast"]
-        config, listed = read_tokenizer_config(directory, accepted, described.tokenizer_class), ()
-        settings = _settings(config, directory, described)
+        config, listed = TokenizerConfig(directory, accepted, described.tokenizer_class), ()
+        wanted, settings = dict(zip(_ROLES, described.tokens)), config.flags(described.settings)
+        for role, token in config.tokens(_ROLES).items():
+            if token != wanted[role]:
+                raise InputError(f"{role}={shown(token)} of {directory} must be {wanted[role]!r}.")
         path, other = (os.path.join(directory, name) for name in (described.file, "tokenizer.json"))
-        if os.path.isfile(other) and (reads_json_alone(config) or not os.path.isfile(path)):
+        if os.path.isfile(other) and (config.alone or not os.path.isfile(path)):
             path = other
             model, found, listed = read_tokenizer_json(path, described)
             settings |= found
@@ -235,7 +234,7 @@ class SentencePiece(Tokenizer):
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         cut = [token["content"] for token in listed]
-        refuse_added_tokens(directory, config, tokenizer.size, own=described.tokens, listed=listed, cut=cut)
+        config.refuse_added(tokenizer.size, own=described.tokens, listed=listed, cut=cut)
         return tokenizer
 
     def settings(self):
@@ -489,12 +488,3 @@ def _blank():
     return np.array(
         [unicodedata.category(character) in kinds or character == _SPACE for character in map(chr, range(CODE_POINTS))]
     )
-
-
-def _settings(config, directory, described):
-    """The settings in a `tokenizer_config.json`."""
-    path, wanted = os.path.join(directory, "tokenizer_config.json"), dict(zip(_ROLES, described.tokens))
-    for role, token in tokens_of(config, directory, _ROLES).items():
-        if token != wanted[role]:
-            raise InputError(f"{role}={shown(token)} in {path} must be {wanted[role]!r}.")
-    return flags_of(config, directory, described.settings)

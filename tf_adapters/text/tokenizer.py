@@ -244,84 +244,80 @@ def check_positive(value, argument):
         raise InputError(f"{argument}={value!r} must be a positive integer.")
 
 
-def read_tokenizer_config(directory, accepted=None, kind=None):
-    """The content of `tokenizer_config.json`, a dict; empty where there is none.
+class TokenizerConfig:
+    """What `tokenizer_config.json` says; nothing where there is none.
 
     Args:
         directory: str.
         accepted: tokenizer classes of the kind, or None for all.
         kind: str, in words.
 
+    Attributes:
+        name: str, the tokenizer's class, or None.
+        alone: bool, whether `tokenizer.json` says how texts are cut, whatever else is there.
+
     Raises:
         InputError: the file is damaged, or names another class.
     """
-    path = os.path.join(directory, "tokenizer_config.json")
-    if not os.path.isfile(path):
-        return {}
-    config = read_json(path)
-    name = config.get("tokenizer_class")
-    if accepted and name not in (None, "PreTrainedTokenizerFast", _OF_ANY_KIND, *accepted):
-        raise InputError(
-            f"{{tokenizer_class}} in {path} is not {kind}: give a model with a {accepted[0]}.", tokenizer_class=name
-        )
-    return config
 
-
-def reads_json_alone(config):
-    """Whether `tokenizer.json` says how texts are cut, whatever `tokenizer_config.json` says."""
-    return config.get("tokenizer_class") == _OF_ANY_KIND
-
-
-def tokens_of(config, directory, roles=_ROLES):
-    """Special tokens that `tokenizer_config.json` names, by their roles."""
-    tokens = {role: config.get(role) for role in roles}
-    tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
-    return _entries(tokens, directory, str, "a string")
-
-
-def flags_of(config, directory, names):
-    """The settings of these names in `tokenizer_config.json` that are true or false; those that are null are left
-    out."""
-    return _entries({name: config.get(name) for name in names}, directory, bool, "true or false")
-
-
-def _entries(values, directory, wanted, words):
-    values = {name: value for name, value in values.items() if value is not None}
-    for name, value in values.items():
-        if not isinstance(value, wanted):
-            path = os.path.join(directory, "tokenizer_config.json")
-            raise InputError(f"{name}={shown(value)} in {path} must be {words}.")
-    return values
-
-
-def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
-    """Raise InputError if tokens were added behind a vocabulary, which are cut out of a text before anything else is.
-
-    Args:
-        directory: str.
-        config: dict, content of `tokenizer_config.json`.
-        size: int, entries of the vocabulary.
-        own: strs, tokens that the kind of tokenizer has behind its vocabulary; what is no token is of no account.
-        listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
-        cut: strs, tokens that are cut out of texts here too.
-    """
-    path = os.path.join(directory, "added_tokens.json")
-    own = {*own, *tokens_of(config, directory).values()}
-    decoder, of_text = config.get("added_tokens_decoder") or {}, set()
-    try:
-        added = dict(read_json(path)) if os.path.isfile(path) else {}
-        added |= {token["content"]: int(number) for number, token in decoder.items()}
-        added |= {token["content"]: token["id"] for token in listed or ()}
-        # Special ones in a text are refused or read as text, as documented; these are words of the vocabulary.
-        of_text = {token["content"] for token in (*decoder.values(), *(listed or ())) if token.get("special") is False}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{directory} has a list of added tokens that is damaged: restore its files.") from None
-    for token, number in added.items():
-        if not is_int(number) or (number >= size or token in of_text - set(cut)) and token not in own:
+    def __init__(self, directory, accepted=None, kind=None):
+        self._directory, self._path = directory, os.path.join(directory, "tokenizer_config.json")
+        self._values = read_json(self._path) if os.path.isfile(self._path) else {}
+        self.name = self._values.get("tokenizer_class")
+        self.alone = self.name == _OF_ANY_KIND
+        if accepted and self.name not in (None, "PreTrainedTokenizerFast", _OF_ANY_KIND, *accepted):
             raise InputError(
-                f"{directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and added "
-                "tokens are not cut out of texts: give an encoder without."
+                f"{{tokenizer_class}} in {self._path} is not {kind}: give a model with a {accepted[0]}.",
+                tokenizer_class=self.name,
             )
+
+    def tokens(self, roles=_ROLES):
+        """The special tokens that it names, by their roles."""
+        tokens = {role: self._values.get(role) for role in roles}
+        tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
+        return self._checked(tokens, str, "a string")
+
+    def flags(self, names):
+        """The settings of these names that are true or false; those that are null are left out."""
+        return self._checked({name: self._values.get(name) for name in names}, bool, "true or false")
+
+    def _checked(self, values, wanted, words):
+        values = {name: value for name, value in values.items() if value is not None}
+        for name, value in values.items():
+            if not isinstance(value, wanted):
+                raise InputError(f"{name}={shown(value)} in {self._path} must be {words}.")
+        return values
+
+    def refuse_added(self, size, own=(), listed=(), cut=()):
+        """Raise InputError if tokens were added behind a vocabulary, which are cut out of a text before anything else
+        is.
+
+        Args:
+            size: int, entries of the vocabulary.
+            own: strs, tokens that the kind of tokenizer has behind its vocabulary; what is no token is of no account.
+            listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
+            cut: strs, tokens that are cut out of texts here too.
+        """
+        path = os.path.join(self._directory, "added_tokens.json")
+        own = {*own, *self.tokens().values()}
+        decoder, of_text = self._values.get("added_tokens_decoder") or {}, set()
+        try:
+            added = dict(read_json(path)) if os.path.isfile(path) else {}
+            added |= {token["content"]: int(number) for number, token in decoder.items()}
+            added |= {token["content"]: token["id"] for token in listed or ()}
+            # Special ones in a text are refused or read as text, as documented; these are words of the vocabulary.
+            every = (*decoder.values(), *(listed or ()))
+            of_text = {token["content"] for token in every if token.get("special") is False}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{self._directory} has a list of added tokens that is damaged: restore its files."
+            ) from None
+        for token, number in added.items():
+            if not is_int(number) or (number >= size or token in of_text - set(cut)) and token not in own:
+                raise InputError(
+                    f"{self._directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and "
+                    "added tokens are not cut out of texts: give an encoder without."
+                )
 
 
 def read_lines(path):

@@ -14,17 +14,13 @@ from tf_adapters.ranges import check_choice, checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_code_points, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    TokenizerConfig,
     check_is,
     check_rows,
     checked_text,
-    flags_of,
     no_autograph,
     read_lines,
-    read_tokenizer_config,
-    reads_json_alone,
-    refuse_added_tokens,
     rows_of_pieces,
-    tokens_of,
     utf8_bytes,
 )
 
@@ -170,12 +166,11 @@ class WordPiece(Tokenizer):
         check_choice("style", style, _STYLES)
         classes, defaults = _STYLES[style]
         accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
-        config, added = read_tokenizer_config(directory, accepted, f"{classes[0]}'s WordPiece"), ()
-        settings = tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
-        settings |= flags_of(config, directory, ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
-        alone = reads_json_alone(config)
-        if config.get("tokenizer_class") == "PreTrainedTokenizerFast" and os.path.isfile(tokenizer_file):
-            alone = True  # it knows no settings of BERT's
+        config, added = TokenizerConfig(directory, accepted, f"{classes[0]}'s WordPiece"), ()
+        settings = config.tokens(("unk_token", "cls_token", "sep_token", "pad_token"))
+        settings |= config.flags(("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
+        # A PreTrainedTokenizerFast knows no settings of BERT's.
+        alone = config.alone or (config.name == "PreTrainedTokenizerFast" and os.path.isfile(tokenizer_file))
         if os.path.isfile(vocabulary_file) and not alone:
             vocabulary = read_lines(vocabulary_file)
         elif os.path.isfile(tokenizer_file):
@@ -187,7 +182,7 @@ class WordPiece(Tokenizer):
                 directory=directory,
             )
         settings = defaults | settings
-        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
+        config.refuse_added(len(vocabulary), own=settings.values(), listed=added)
         return cls(vocabulary, max_length=max_length, **settings)
 
     @property

@@ -12,7 +12,7 @@ from tf_adapters import _keras3_internals as internals
 from tf_adapters._keras3_internals import layers_of
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
-from tf_adapters.models.keras_files import refuse
+from tf_adapters.models.keras_files import refuse, refusing
 from tf_adapters.models.keras_hub.families import OffsetPositions, family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS, states_of
@@ -142,7 +142,7 @@ def adapt(model, state):
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        vars(one).update({name: refuse for name in _WHOLE}, quantize=_no_quantize, enable_lora=_no_lora)
+        vars(one).update({name: refuse for name in _WHOLE}, quantize=_NO_QUANTIZE, enable_lora=_NO_LORA)
         vars(one)["export"] = functools.partial(export, one)
 
 
@@ -185,17 +185,10 @@ def _refuse_changed(model, state):
             )
 
 
-def _no_quantize(*arguments, **settings):
-    raise NotImplementedError(
-        'quantize would round the adapters\' head too: call tf_adapters.models.cast_frozen(model, "int8") after '
-        "set_trainable."
-    )
-
-
-def _no_lora(*arguments, **settings):
-    raise NotImplementedError(
-        "enable_lora freezes the adapters of this model: call add_adapters(model, tf_adapters.LoraConfig())."
-    )
+_NO_QUANTIZE = refusing(
+    'quantize would round the adapters\' head too: call tf_adapters.models.cast_frozen(model, "int8").'
+)
+_NO_LORA = refusing("enable_lora freezes this model's adapters: call add_adapters(model, tf_adapters.LoraConfig()).")
 
 
 def site(model, state, block, place):
