@@ -25,7 +25,7 @@ def check_first_door():
     """Raise MissingPackageError, in one sentence, if tf-keras or transformers cannot serve."""
     if importlib.util.find_spec("tf_keras") is None:
         raise MissingPackageError(
-            "tf_adapters needs Keras 2, the package tf-keras, which is not installed: run `pip install tf-keras` in "
+            "tf_adapters needs Keras 2 as the package tf-keras, which is not installed: run `pip install tf-keras` in "
             "the version of your TensorFlow."
         )
     try:

@@ -42,16 +42,12 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     method, settings = read_description(directory)
     read, read_its_head, _ = _reader(method, settings, directory)
     if adapters is not None and method != "fusion":
-        raise InputError(
-            f"{{adapters}} are what a fusion is of, and {directory} holds none: leave it out.", adapters=adapters
-        )
+        raise InputError(f"{{adapters}} are what a fusion is of, and {directory} holds none.", adapters=adapters)
     if method != "peft" and not state.family.on_adapterhub:
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
     for key, ours in (("hidden_size", model.config.hidden_size), ("model_type", model.config.model_type)):
         if key in settings and settings[key] != ours:
-            raise InputError(
-                f"{directory} is for an encoder with {key}={shown(settings[key])}, and this model has {key}={ours!r}."
-            )
+            raise InputError(f"{directory} is for an encoder with {key}={shown(settings[key])}, not {key}={ours!r}.")
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name
     if state.changed(model):
@@ -138,7 +134,7 @@ def export_adapter(model, directory, *, name=None, head=True):
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
     if "." in (name or state.active):
         raise InputError(
-            "{name}: PyTorch's modules have no dots in their names; give another.", name=name or state.active
+            "{name}: PyTorch's modules have no dots in their names: give another.", name=name or state.active
         )
     method = state.adapters[state.active].config.method
     if method not in _WRITERS:
@@ -147,7 +143,7 @@ def export_adapter(model, directory, *, name=None, head=True):
     written = _WRITERS[method](model, state.active, name)
     if state.changed(model, state.owner):
         raise InputError(
-            "AdapterHub's files hold no weights of the encoder, and some were trained: set train_layer_norm='none'."
+            "AdapterHub's files hold no LayerNorms or weights of the encoder: train with train_layer_norm='none'."
         )
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),

@@ -94,9 +94,7 @@ def _folder(directory, name):
     for folder in (directory / name, directory.resolve().parent / name):
         if (folder / "adapter_config.json").is_file():
             return folder
-    raise InputError(
-        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: put its directory there."
-    )
+    raise InputError(f"{directory} is of {name!r}, which is neither in it nor beside it: put its directory there.")
 
 
 def _check_names(names, what):

@@ -87,14 +87,12 @@ def describe_head(directory, settings):
         other = next((name for name in weights if not _is_lora(name)), None)
         if other is not None:
             raise InputError(
-                f"{path} holds {shown(other)}, neither LoRA nor of a head known here: pass {{head}}.", head=False
+                f"{path} holds {shown(other)}, neither LoRA nor of a known head: pass {{head}}.", head=False
             )
         return None
     head = _head_of(settings)
     if head is None:
-        raise InputError(
-            f"{path} has a head, and adapter_config.json does not say for what task: pass {{head}}.", head=False
-        )
+        raise InputError(f"{path} has a head, and adapter_config.json no task for it: pass {{head}}.", head=False)
     return HeadDescription(
         path, head, name=None, flexible=None, label2id={f"LABEL_{number}": number for number in range(len(last))}
     )

@@ -39,7 +39,7 @@ def name_of(settings, weights, path):
     if settings.get("name"):
         if not isinstance(settings["name"], str) or len(settings["name"]) > 200:
             raise InputError(
-                f"{path}: the adapter's name is {shown(settings['name'])}: it must be at most 200 characters."
+                f"{path}: the adapter's name is {shown(settings['name'])}, not one of at most 200 letters."
             )
         return settings["name"]
     names = {match[1] for key in weights if (match := re.search(r"(?:adapters|loras)\.([^.]+)\.", key))}

@@ -192,7 +192,5 @@ def choose_door(door):
     if door not in DOORS:
         raise InputError(f"{{door}} is unknown: use {' or '.join(map(repr, DOORS))}.", door=door)
     if door == "keras-hub" and importlib.util.find_spec("keras_hub") is None:
-        raise InputError(
-            "{door} needs KerasHub, which is for Python 3.11 and later: run `pip install keras-hub`.", door=door
-        )
+        raise InputError("{door} needs KerasHub and Python 3.11 or later: run `pip install keras-hub`.", door=door)
     return door

@@ -65,9 +65,7 @@ def add_adapters(
     state = state_of(model)
     config = AdapterConfig() if config is None else config
     if not isinstance(config, MethodConfig):
-        raise InputError(
-            "{config} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.", config=config
-        )
+        raise InputError("{config} must be an AdapterConfig or its like, as get_recipe(NAME).adapter.", config=config)
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_.-]+", name):
         raise InputError("{name} must consist of letters from a to z, digits, '_', '-' and '.'.", name=name)
     # PyTorch has no dots in names, so that two would be one.
@@ -237,9 +235,7 @@ def check_acts(state, what):
     if state.active is None:
         return
     if not state.enabled:
-        raise InputError(
-            f"{what} is of the active adapter, and inside disable_adapters(model) none acts: call it outside."
-        )
+        raise InputError(f"{what} is of the active adapter, and inside disable_adapters(model) none acts: leave it.")
     if state.active_blocks is not None:
         raise InputError(
             f"{what} is of all blocks, and of the adapter {state.active!r} only those of the blocks "
@@ -313,13 +309,11 @@ def merge_adapter(model: Model) -> Model:
     if len(state.adapters) > 1:
         others = ", ".join(repr(name) for name in state.adapters if name != state.active)
         raise InputError(
-            f"The model has other adapters ({others}), which fit the unchanged encoder alone: remove them first."
+            f"The model has other adapters ({others}), which need the encoder as it is: remove them first."
         )
     sites = _sites(model, state)
     if not sites:
-        raise InputError(
-            f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged."
-        )
+        raise InputError(f"An adapter of the method {config.method!r} is no update of weights and cannot be merged.")
     check_not_cast(model.weights, "merge_adapter(model)")
     for site, (kernel, bias) in zip(sites, _merged(state, sites)):
         state.write(site.dense.kernel, kernel)

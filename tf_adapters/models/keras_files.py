@@ -40,9 +40,7 @@ def check_all_is_on_the_model(name, adapters, enabled):
             f"{name}: each adapter of the model ({', '.join(adapters)}) has its own head: use save_adapter."
         )
     if not enabled:
-        raise InputError(
-            f"{name}: inside disable_adapters(model) the adapter's LayerNorms are not on the model: do it outside."
-        )
+        raise InputError(f"{name}: inside disable_adapters(model) its LayerNorms are not on the model: do it outside.")
 
 
 class KeptInDirectories:
@@ -153,9 +151,7 @@ def _check_adapters_came(state, path):
     wanted = set(map(checksum, wanted))
     unread = [name for name, value in sums.items() if "adapters/" in name and value not in wanted]
     if unread or not wanted <= set(sums.values()):
-        raise InputError(
-            f"load_weights: {path} has another adapter than {state.active!r}: its name, method or places differ."
-        )
+        raise InputError(f"load_weights: {path} has another adapter than {state.active!r}, or places that differ.")
 
 
 def _frozen(model, state):

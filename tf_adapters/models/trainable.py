@@ -128,9 +128,7 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
         state.freezing = None
         door.forget_traces(model)
     elif state.trainable is None and len(trains) == len(model.weights) and not any(map(is_cast, model.weights)):
-        raise InputError(
-            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
-        )
+        raise InputError("cast_frozen(model): nothing is frozen: call set_trainable(model, ...) or freeze(model).")
     return model
 
 

@@ -110,9 +110,7 @@ class H5File:
     def _note(self, path, item):
         if hasattr(item, "shape"):
             if item.external or item.is_virtual:
-                raise InputError(
-                    f"{self.path}: {shown(path)} is kept in another file, which is not read: fetch the model again."
-                )
+                raise InputError(f"{self.path}: {shown(path)} is kept in another file, which is not read.")
             if item.dtype.kind not in "fiu" or item.shape is None or "/" not in path:
                 raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.
@@ -231,7 +229,7 @@ def read_weights(door, named, prefix, directory, kept=()):
         lost = [name for name in missing if not name.startswith(pooler)]
         if lost:
             raise InputError(
-                f"{weights.path} lacks {len(lost)} weights of the encoder in config.json, {lost[0]} the first."
+                f"{weights.path} lacks weights of config.json's encoder: {len(lost)}, {lost[0]} the first."
             )
         _refuse_unread(weights, [key for key in keys if key not in named], prefix, pooler)
         for name, (variable, transposed) in named.items():
@@ -244,9 +242,7 @@ def read_weights(door, named, prefix, directory, kept=()):
             if shape != expected:
                 if not name.startswith(prefix):
                     continue  # a head for another number of labels
-                raise InputError(
-                    f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
-                )
+                raise InputError(f"{weights.path}: {keys[name]} has shape {shape} and config.json asks for {expected}.")
             value = weights.read(keys[name])
             check_finite({keys[name]: value}, weights.path)
             value = value.T if transposed else value
@@ -267,14 +263,12 @@ def _refuse_unread(weights, unread, prefix, pooler):
     adapters = [key for key in unread if "adapter" in key]
     if adapters:
         raise InputError(
-            f"{weights.path} holds adapters ({adapters[0]}, ...): load the pretrained encoder, then load_adapter."
+            f"{weights.path} holds adapters ({adapters[0]}, ...): load the encoder, then use load_adapter."
         )
     extra = [key for key in unread if key.startswith(prefix) and not key.startswith(pooler)]
     extra = [key for key in extra if not key.endswith("embeddings.position_ids")]
     if extra:
-        raise InputError(
-            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, as {extra[0]}."
-        )
+        raise InputError(f"{weights.path} has encoder weights that config.json does not describe, as {extra[0]}.")
 
 
 def pytorch_name(name, shape):

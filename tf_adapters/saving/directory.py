@@ -66,9 +66,7 @@ def save_adapter(
     if directory.exists() and not directory.is_dir():
         raise InputError("{directory} is a file: give a directory.", directory=str(directory))
     if state.trainable is None:
-        raise InputError(
-            "The model was not trained: call set_trainable(model, ...) first, so that it is known what to save."
-        )
+        raise InputError("The model was not trained: call set_trainable(model, ...) first, which says what to save.")
     if text is not None:
         from tf_adapters.text.tokenizer import check_text
 
@@ -168,18 +166,14 @@ def load_adapter(
         state.train_pooler(model)
     if config is None:
         if fast not in (None, state.fast):
-            raise InputError(
-                f"{{fast}}: {directory} holds no adapter, which fast blocks come with: leave it out.", fast=fast
-            )
+            raise InputError(f"{{fast}}: {directory} holds no adapter to be fast: leave it out.", fast=fast)
     elif name not in state.adapters:
         own = _own_head(model, state, settings, arrays) if head else {}
         add_adapters(model, config, name=name, seed=0, fast=fast, **own)
     else:
         check_fast(state, fast)
         if state.adapters[name].config != config:
-            raise InputError(
-                f"{{name}}: the model's adapter of that name has another config than {directory}.", name=name
-            )
+            raise InputError(f"{{name}}: the model's own of that name has another config than {directory}.", name=name)
         set_active(model, name)
         # What the directory does not have is as it was in the encoder that it was trained on.
         plain = state.values_of(state.plain)
@@ -411,9 +405,7 @@ def _check_numbers(model, state, config, arrays, directory):
     depth, inner = len(family.blocks(model)), family.intermediate_size(sizes)
     wanted = 0 if config is None else config.stored(depth, sizes.hidden_size, inner)
     if found != wanted:
-        raise InputError(
-            f"{directory} holds {found} numbers for an adapter whose config asks for {wanted}: it is damaged."
-        )
+        raise InputError(f"{directory} holds {found} numbers for an adapter whose config asks for {wanted}: damaged.")
 
 
 def _own_head(model, state, settings, arrays):

@@ -46,9 +46,7 @@ def explained(repository):
     try:
         import huggingface_hub  # noqa: F401
     except ImportError:
-        raise InputError(
-            "huggingface_hub is not installed, which speaks to the hub: run `pip install huggingface_hub`."
-        ) from None
+        raise InputError("huggingface_hub is not installed: run `pip install huggingface_hub`.") from None
     try:
         yield
     except InputError:
@@ -151,7 +149,7 @@ def push_adapter(
     wanted = parse_id(repository) if isinstance(repository, str) else None
     if wanted is None or wanted.revision is not None:
         raise InputError(
-            "{repository} must be OWNER/NAME on the hub, of letters, digits, '-', '_' and '.'.", repository=repository
+            "{repository} must be OWNER/NAME, of letters, digits, '-', '_' and '.'.", repository=repository
         )
     directory = to_path(directory)
     settings = read_settings(directory)
@@ -168,9 +166,7 @@ def push_adapter(
         hub.create_repo(repository, private=private or None, exist_ok=True)
         # Of a repository that is there, the hub leaves it as it is.
         if private and not hub.repo_info(repository).private:
-            raise InputError(
-                f"{{private}}: {repository} is on the hub, and public: make it private there first.", private=True
-            )
+            raise InputError(f"{{private}}: {repository} is on the hub, and public: change that first.", private=True)
         if revision is not None:
             hub.create_branch(repository, branch=revision, exist_ok=True)
         commit = hub.upload_folder(

@@ -183,9 +183,7 @@ def weights_path(directory, settings):
         path = directory / file
         if path.exists() and sha256_of(path) == settings["weights"]["sha256"]:
             return path
-    raise InputError(
-        f"{directory / WEIGHTS_FILE} is missing, truncated or not the file of {SETTINGS_FILE}: copy both again."
-    )
+    raise InputError(f"{directory / WEIGHTS_FILE} is missing, truncated or not the file of {SETTINGS_FILE}: copy both.")
 
 
 def sha256_of(path):

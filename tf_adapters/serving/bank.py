@@ -68,7 +68,7 @@ class AdapterBank:
         backend = door_called(choose_door(door)).backend()
         if backend != "tensorflow":
             raise InputError(
-                f"A bank answers by graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow."
+                f"A bank makes graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow."
             )
         self.storage = storage
         with quiet_about_poolers():
@@ -149,9 +149,7 @@ class AdapterBank:
     def __call__(self, inputs):
         for verb, names in (("lack", {"task", "input_ids"} - set(inputs)), ("have", set(inputs) - {"task", *INPUTS})):
             for name in sorted(names):
-                raise InputError(
-                    f"inputs {verb} {name!r}: give task, input_ids, and perhaps attention_mask and token_type_ids."
-                )
+                raise InputError(f"inputs {verb} {name!r}: give task, input_ids, attention_mask and token_type_ids.")
         if not tf.executing_eagerly():
             raise InputError("A bank was called in a graph, whose tasks could not change: call it outside tf.function.")
         now = self._now
@@ -183,18 +181,14 @@ class AdapterBank:
             }
             for name in without & now.tasks.keys():
                 if now.tasks[name].text_pairs:
-                    raise InputError(
-                        f"text_pair is None in a row of the task {name!r}, which reads two texts: give it."
-                    )
+                    raise InputError(f"text_pair is None in a row of the task {name!r}, which reads two texts.")
         text_pair = checked_text(text_pair, "text_pair")
         if not text.shape == task.shape == text_pair.shape:
             raise InputError(
                 f"text, task and text_pair: give equally many, not {text.shape[0]}, {task.shape} and {text_pair.shape}."
             )
         if now.graph.tokenizer is None:
-            raise InputError(
-                "The bank is empty: add(name, directory) a task first, whose settings say how texts are cut."
-            )
+            raise InputError("The bank is empty: add(name, directory) a task, whose settings say how texts are cut.")
         return self._run(now, "answer_texts", [tf.TensorSpec([None], tf.string)] * 3, text, text_pair, task)
 
     def hidden_states(self, inputs):
@@ -277,9 +271,7 @@ class AdapterBank:
     def _check_name(self, name, new):
         tasks = self._now.tasks
         if new and name in tasks:
-            raise InputError(
-                "{name}: the bank has a task of that name; replace() puts another adapter in its place.", name=name
-            )
+            raise InputError("{name}: the bank has a task of that name, which replace() exchanges.", name=name)
         if not new and name not in tasks:
             known = ", ".join(map(repr, list(tasks)[:20])) or "none"
             raise InputError(f"{{name}}: the bank has no such task; it has {known}.", name=name)

@@ -124,7 +124,7 @@ def _of_bank(bank, format, quantize):
     size = bank.nbytes + sum(4 * math.prod(weight.shape) for weight in bank.backbone.weights)
     if size > _MOST_BYTES:
         raise InputError(
-            f"The bank and its encoder take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks."
+            f"The bank's weights take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks."
         )
     names = state_of(bank.backbone).family.takes(bank.backbone)
     specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]

@@ -101,9 +101,7 @@ def read_task(directory, encoder):
         )
     check_computes(saved, encoder.computes, directory)
     if saved["weights_saved"]:
-        raise InputError(
-            f"{directory} changed weights of the encoder itself ({settings['trainable']}). Export it by itself."
-        )
+        raise InputError(f"{directory} changed weights of the encoder itself, not beside it. Export it by itself.")
     head = settings["head"]
     kind = kind_of(settings["task"], head["type"], head["num_labels"])
     if kind not in KINDS or head["type"] != "classification":
@@ -121,14 +119,10 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
     if tokenizer is None:
         tokenizer = load_tokenizer(encoder.model, max_length=text["max_length"])
     if task.get("text_pairs") and text["max_length"] < tokenizer.pair_specials + 2:
-        raise InputError(
-            f"{directory} was saved with max_length={text['max_length']}, which has no room for two texts."
-        )
+        raise InputError(f"{directory} has max_length={text['max_length']}, which has no room for two texts.")
     for key, value in tokenizer.settings().items():
         if key != "max_length" and text.get(key) != value:
-            raise InputError(
-                f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}."
-            )
+            raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank has {value!r}.")
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     if config is not None and config.method not in POOLS:
         raise InputError(f"{directory} {config.why_not_banked()}: export it by itself.")
@@ -182,9 +176,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         )
     labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
     if len(labels) != outputs or not all(isinstance(label, str) and is_encodable(label) for label in labels):
-        raise InputError(
-            f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each."
-        )
+        raise InputError(f"{directory} names the labels {labels!r} of {outputs} outputs: it must be one string each.")
     return TaskParts(
         sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier,
         outputs=outputs,

@@ -372,9 +372,7 @@ class _Pieces(tf.saved_model.experimental.TrackableResource):
         try:
             self.resource_handle  # noqa: B018
         except tf.errors.OpError as error:
-            raise InputError(
-                f"model is damaged, or no SentencePiece model: restore the file ({error.message})."
-            ) from None
+            raise InputError(f"model is damaged, or no SentencePiece model: restore it ({error.message}).") from None
 
     def _create_resource(self):
         return self._operations.sentencepiece_op(
@@ -426,9 +424,7 @@ def _check_pieces(model, ids, layout, described):
     advice = "give the encoder's own file."
     begins = tuple(piece.text for piece in model.pieces[: len(described.begins)])
     if begins != described.begins:
-        raise InputError(
-            f"model begins with the pieces {begins}, and one of {layout} with {described.begins}: {advice}"
-        )
+        raise InputError(f"model begins with the pieces {begins}, one of {layout} with {described.begins}: {advice}")
     missing = [token for token in described.tokens[:4] if token not in ids and token not in described.ids]
     if missing:
         raise InputError(f"model lacks {missing[0]!r}, which one of {layout} has: {advice}")

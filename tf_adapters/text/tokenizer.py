@@ -108,7 +108,7 @@ class Tokenizer(tf.Module):
             # Static shapes catch most of it; the assertion holds in a graph.
             if not first.shape[:1].is_compatible_with(second.shape[:1]):
                 raise InputError(
-                    f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: they must be equally many."
+                    f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: give equally many."
                 )
             equal = tf.debugging.assert_equal(
                 first.nrows(), second.nrows(), "text and text_pair must have equally many rows"
@@ -229,11 +229,11 @@ def checked_text(text, argument):
         text = tf.convert_to_tensor(text, tf.string)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{argument} must be a list or a rank-1 tensor of strings, got {type(text).__name__}: {error}"
+            f"{argument} must be a list or tensor of strings, not {type(text).__name__}: {error}"
         ) from None
     if text.shape.rank != 1:
         raise InputError(
-            f"{argument} must be strings of shape (batch,), got shape {text.shape}: wrap a single text in a list."
+            f"{argument} must be (batch,) strings, not of shape {text.shape}: wrap a single text in a list."
         )
     return text
 
@@ -327,9 +327,7 @@ def read_lines(path):
         with reading(path), open(path, encoding="utf-8", newline="\n") as file:
             lines = file.read().split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): restore the file."
-        ) from None
+        raise InputError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): restore it.") from None
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
@@ -413,9 +411,7 @@ def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> Tokeniz
     else:
         tokenizer = made(**given, max_length=max_length, **style)
     if tokenizer.size > config.vocab_size:
-        raise InputError(
-            f"{state.source} has {config.vocab_size} ids, its tokenizer more: give the files that belong together."
-        )
+        raise InputError(f"{state.source}: its tokenizer has more ids than it: give the files that belong together.")
     return tokenizer
 
 
@@ -425,7 +421,8 @@ def check_length(model, max_length):
     positions = state.family.positions(state.door.config_of(model))
     if max_length > positions:
         raise InputError(
-            f"{{max_length}} is beyond the {positions} positions of {state.source}.", max_length=max_length
+            f"{{max_length}} is beyond the {positions} positions of {state.source}: give {positions} or less.",
+            max_length=max_length,
         )
 
 

@@ -61,13 +61,9 @@ def new_head(model, family, shape, seed, number):
 def check_head_of(family, head, head_layers):
     """Raise InputError for a head that the encoders of a family cannot have."""
     if head not in family.heads:
-        raise InputError(
-            f"{{head}} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.", head=head
-        )
+        raise InputError(f"{{head}} is unknown for {family.model_type}: use {', '.join(family.heads)}.", head=head)
     if head_layers == 2 and not family.pooled_classifier:
-        raise InputError(
-            f"{{head_layers}}: {family.model_type}'s classifier has two of its own: leave it out.", head_layers=2
-        )
+        raise InputError(f"{{head_layers}}: {family.model_type}'s classifier has two: leave it out.", head_layers=2)
 
 
 class TwoLayerHead(keras.layers.Layer):
