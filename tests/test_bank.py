@@ -33,7 +33,7 @@ from tf_adapters.layers.bank import RowStore, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.pipeline import load_pipeline
 from tf_adapters.serving import export, versions
-from tf_adapters.serving.bank import BankScorer
+from tf_adapters.serving.bank import outputs_by_task
 from tf_adapters.text import WordPiece
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
@@ -508,7 +508,7 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(bank, directories,
             assert not any(answer[name][bad].any() for name in ("outputs", "value", "logits", "probabilities"))
             assert not any(answer["label"][bad]) and answer["label"][1]
             np.testing.assert_allclose(answer["logits"][1, :2], expected, atol=1e-6)
-        for values in BankScorer(bank).outputs(inputs["text"][:2], tf.constant(["", ""])).values():
+        for values in outputs_by_task(bank, inputs["text"][:2], tf.constant(["", ""])).values():
             assert np.isnan(values[0]).all() and np.isfinite(values[1]).all()
     finally:
         words.assign(before)

@@ -101,7 +101,6 @@ _READERS = {
 _VERSION = "adapters.1.3.0"
 # `method` of a config -> what is written of it.
 _WRITERS = {"bottleneck": bottleneck.files, "lora": lora.files, "fusion": fusion.files}
-_WITHOUT_LIKE = {"ia3": lora.NO_IA3}
 
 
 def export_adapter(model, directory, *, name=None, head=True):
@@ -138,7 +137,7 @@ def export_adapter(model, directory, *, name=None, head=True):
         )
     method = state.adapters[state.active].config.method
     if method not in _WRITERS:
-        why = _WITHOUT_LIKE.get(method, "it has none of the kind")
+        why = lora.NO_IA3 if method == "ia3" else "it has none of the kind"
         raise InputError(f"An adapter of the method {method!r} cannot be exported to AdapterHub: {why}.")
     written = _WRITERS[method](model, state.active, name)
     if state.changed(model, state.owner):

@@ -156,13 +156,10 @@ def _of_bank(bank, format, quantize):
 
 
 def _onnx(function, specs, about, quantize, kept):
-    try:
-        import onnx
-        import tf2onnx
+    import onnx
+    import tf2onnx
 
-        from tf_adapters.serving.onnx_graph import in_integers, tidied
-    except ImportError as error:
-        raise InputError(f'ONNX files need tf2onnx ({error}): run `pip install "tf_adapters[onnx]"`.') from None
+    from tf_adapters.serving.onnx_graph import in_integers, tidied
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     model, _ = tf2onnx.convert.from_function(

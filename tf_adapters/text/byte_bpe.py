@@ -142,12 +142,7 @@ class ByteLevelBpe(Tokenizer):
 
     @no_autograph
     def tokenize_with_offsets(self, text):
-        """Tokens, and where in the texts they stand.
-
-        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
-            and the one after its last, in Unicode code points from 0, spaces at either end left out; of a character
-            that several tokens share, each has its place.
-        """
+        """As of `WordPiece`, spaces at either end left out."""
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
             tokens, widths, characters, first_of_text = self._tokens(text)

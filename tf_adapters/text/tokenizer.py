@@ -434,16 +434,8 @@ def check_text(model, text):
 
 
 def trained_tokenizer(model, text, directory):
-    """The tokenizer of a model's encoder, as an adapter directory was trained with it.
-
-    Args:
-        model: as `load_backbone` returns it.
-        text: dict, the directory's text settings, or None where it has none.
-        directory: path, for messages.
-
-    Raises:
-        InputError: there are no text settings, or the encoder's vocabulary is not the one of training.
-    """
+    """The tokenizer of a model's encoder by `text`, an adapter directory's text settings; InputError where they are
+    None, or the encoder's vocabulary is not the one of training."""
     if text is None:
         raise InputError(
             f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter."

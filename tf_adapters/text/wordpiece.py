@@ -147,18 +147,13 @@ class WordPiece(Tokenizer):
     def from_directory(cls, directory, *, max_length=128, style="bert"):
         """Read the vocabulary and settings that a HuggingFace directory holds.
 
-        Reads `vocab.txt` and, where present, `tokenizer_config.json`; without
-        `vocab.txt`, or of transformers 5's `TokenizersBackend`, a `tokenizer.json`
-        whose model is WordPiece. The files are data; nothing in them is run.
+        Reads `vocab.txt` and, where present, `tokenizer_config.json`; without `vocab.txt`, or of transformers 5's
+        `TokenizersBackend`, a `tokenizer.json` whose model is WordPiece. The files are data; nothing in them is run.
         Truncation and padding in them are ignored.
 
         Args:
-            directory: str or path.
-            max_length: int, as in the constructor.
             style: str, whose special tokens and pairs: "bert", or "mpnet" for `<s> a </s></s> b </s>`.
-        Returns: a `WordPiece`.
-        Raises: InputError, if no vocabulary is found or the tokenizer is another one, or tokens
-            were added to its vocabulary.
+        Raises: InputError, if no vocabulary is found, the tokenizer is another one, or tokens were added to it.
         """
         directory = str(to_path(directory))
         vocabulary_file = os.path.join(directory, "vocab.txt")
@@ -207,13 +202,7 @@ class WordPiece(Tokenizer):
 
     @no_autograph
     def tokenize(self, text):
-        """Split texts into wordpieces, without special tokens.
-
-        Args:
-            text: strings, `(batch,)`.
-        Returns: int32 RaggedTensor, `(batch, (tokens))`.
-        Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
-        """
+        """Strings `(batch,)` as wordpieces without special tokens, an int32 RaggedTensor `(batch, (tokens))`."""
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
             words, words_per_text = self._words(text)
@@ -224,19 +213,14 @@ class WordPiece(Tokenizer):
 
     @no_autograph
     def tokenize_with_offsets(self, text):
-        """Split texts into wordpieces, and say where in the texts they stand.
+        """Tokens, and where in the texts they stand.
 
-        A piece reaches from its first to its last character: accents that are stripped, and other characters that are
-        dropped, belong to it where they lie between the two. The pieces of one character that becomes
-        several (a Hangul syllable) all have its place. Bytes that are not UTF-8 count as `tf.strings.unicode_decode`
-        replaces them.
+        Accents that are stripped, and other characters that are dropped, belong to the piece in which they lie. Bytes
+        that are not UTF-8 count as `tf.strings.unicode_decode` replaces them.
 
-        Args:
-            text: strings, `(batch,)`.
-        Returns: `(pieces, starts, ends)`, int32 RaggedTensors, `(batch, (tokens))`: what
-            `tokenize` returns, and of each piece the first character in the original text and the one after its
-            last, in Unicode code points from 0.
-        Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
+        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
+            and the one after its last, in Unicode code points from 0; of a character that several tokens share, each
+            has its place.
         """
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
