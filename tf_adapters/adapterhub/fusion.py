@@ -30,7 +30,8 @@ def read(model, directory, settings, adapters=None):
     for name, value in _FIXED.items():
         if theirs.get(name, value) != value:
             raise InputError(
-                f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} for it."
+                f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} "
+                "('dynamic') for it."
             )
     name = str(settings.get("name"))
     names = settings.get("adapter_names") or name.split(",")

@@ -70,10 +70,8 @@ def dense_layers(model):
         for place in DENSE_PLACES:
             site = state.sites.get((number, place))
             kernel = (getattr(*state.family.dense(block, place)) if site is None else site.dense).kernel
-            denses[number, place] = (
-                pytorch_name(kernel.name, kernel.shape)[0].removesuffix(".weight"),
-                tuple(kernel.shape),
-            )
+            name, _ = pytorch_name(kernel.name, kernel.shape)
+            denses[number, place] = name.removesuffix(".weight"), tuple(kernel.shape)
     return denses
 
 

@@ -177,7 +177,6 @@ class AdapterConfig(MethodConfig):
         return len(set(self.sites(depth).values())) * self.parameters_per_adapter(hidden_size)
 
     def layer(self, place, shape, *, ops, **settings):
-        """As of `MethodConfig`."""
         make = ops.layer(Bottleneck)
         return make(self.bottleneck_size, **{name: getattr(self, name) for name in _OF_LAYER}, **settings)
 
@@ -253,7 +252,6 @@ class Bottleneck(MethodLayer):
         return (self.hidden_layers, self.inner_norm, self.scaling, self.interaction) == (1, "none", 1.0, "add")
 
     def is_fused(self, training):
-        """As of `MethodLayer`."""
         return self.is_plain and not (self.dropout and training) and self.activation in FUSED
 
     def build(self, input_shape):

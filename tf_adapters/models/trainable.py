@@ -51,7 +51,8 @@ def set_trainable(model: Model, mode: str = "adapters", *, head: bool = True) ->
     saving = dict.fromkeys((before["trainable"], "full"))
     if before["trainable"] != "adapters" and mode not in saving:
         raise InputError(
-            f"{{mode}}: only {' or '.join(map(repr, saving))} saves what {before['directory']} has of the encoder.",
+            f"{{mode}}: the encoder's own weights are those of {before['directory']}, which only "
+            f"{' or '.join(map(repr, saving))} saves again.",
             mode=mode,
         )
     if not head:

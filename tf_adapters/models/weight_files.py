@@ -182,11 +182,7 @@ def open_weights(directory, candidates):
             yield SafetensorsFiles(path, [path])
         return
     pickles = sorted(path.name for path in directory.glob("*.bin"))
-    advice = (
-        f"; {pickles[0]} is a PyTorch pickle, which is never opened here: use a revision of the model with safetensors"
-        if pickles
-        else ""
-    )
+    advice = f"; {pickles[0]} is a pickle, which is never opened: use a revision with safetensors" if pickles else ""
     raise InputError(f"{directory} holds none of {', '.join(candidates)}{advice}.")
 
 
@@ -229,7 +225,7 @@ def read_weights(door, named, prefix, directory, kept=()):
         lost = [name for name in missing if not name.startswith(pooler)]
         if lost:
             raise InputError(
-                f"{weights.path} lacks weights of config.json's encoder: {len(lost)}, {lost[0]} the first."
+                f"{weights.path} lacks {len(lost)} weights of the encoder in config.json, {lost[0]} the first."
             )
         _refuse_unread(weights, [key for key in keys if key not in named], prefix, pooler)
         for name, (variable, transposed) in named.items():
@@ -268,7 +264,9 @@ def _refuse_unread(weights, unread, prefix, pooler):
     extra = [key for key in unread if key.startswith(prefix) and not key.startswith(pooler)]
     extra = [key for key in extra if not key.endswith("embeddings.position_ids")]
     if extra:
-        raise InputError(f"{weights.path} has encoder weights that config.json does not describe, as {extra[0]}.")
+        raise InputError(
+            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, as {extra[0]}."
+        )
 
 
 def pytorch_name(name, shape):

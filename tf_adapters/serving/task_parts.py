@@ -176,7 +176,9 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         )
     labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
     if len(labels) != outputs or not all(isinstance(label, str) and is_encodable(label) for label in labels):
-        raise InputError(f"{directory} names the labels {labels!r} of {outputs} outputs: it must be one string each.")
+        raise InputError(
+            f"{directory} names the labels {labels!r} of a head of {outputs} outputs: it must be one string each."
+        )
     return TaskParts(
         sites=sites, adapters=adapters, norms=norms, pooler=pooler, classifier=classifier,
         outputs=outputs,
@@ -186,10 +188,8 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
 
 
 def _is_range(value):
-    numbers = (
-        isinstance(value, (list, tuple)) and len(value) == 2 and all(type(number) in (int, float) for number in value)
-    )
-    return numbers and abs(value[0]) < np.inf and abs(value[1]) < np.inf and value[0] <= value[1]
+    two = isinstance(value, (list, tuple)) and len(value) == 2
+    return two and all(type(number) in (int, float) for number in value) and -np.inf < value[0] <= value[1] < np.inf
 
 
 def is_encodable(text):

@@ -65,6 +65,8 @@ KNOWN_EXCEPTIONS = {
 
 _SEPARATOR = "\ue000"  # of private use: nothing else becomes it
 _SPACE = "\u2581"
+# Settings by which a text is read as it is.
+_UNCHANGED = {"do_lower_case": False, "keep_accents": True, "remove_space": False}
 _ROLES = ("cls_token", "sep_token", "pad_token", "unk_token")
 
 
@@ -181,13 +183,9 @@ class SentencePiece(Tokenizer):
         led = [len(piece.text) > 1 and piece.text.startswith(_SPACE) for piece in read.pieces]
         self._table = self._punctuation = None
         with tf.device("CPU:0"):
-            changes = (
-                settings.get("do_lower_case", False),
-                settings.get("keep_accents", True),
-                settings.get("remove_space", False),
-            )
-            if changes != (False, True, False):
-                self._table = _character_table(*changes).tensors()
+            changes = {name: settings.get(name, usual) for name, usual in _UNCHANGED.items()}
+            if changes != _UNCHANGED:
+                self._table = _character_table(*changes.values()).tensors()
             if settings.get("split_by_punct"):
                 self._punctuation = tf.constant(_punctuation())
             self._blank = tf.constant(_blank())

@@ -395,6 +395,7 @@ def family_of(model):
     # Of the kinds of blocks one alone can have its LayerNorms elsewhere.
     if any(not isinstance(one, kind) or getattr(one, "normalize_first", False) for one in family.blocks(model)):
         raise InputError(
-            f"{{model}} has blocks that are no {kind.__name__} with LayerNorms behind.", model=type(backbone).__name__
+            f"{{model}} has blocks that are no {kind.__name__} with its LayerNorms behind.",
+            model=type(backbone).__name__,
         )
     return family

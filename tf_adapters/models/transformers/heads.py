@@ -1,6 +1,7 @@
 """Task heads of transformers: what stands on the pretrained encoder, and what is read of its outputs."""
 
 import copy
+import functools
 
 import tensorflow as tf
 
@@ -79,9 +80,7 @@ class TwoLayerHead(keras.layers.Layer):
         self.num_labels = num_labels
         self.initializer_range = initializer_range
 
-        def initializer():
-            return keras.initializers.TruncatedNormal(stddev=initializer_range)
-
+        initializer = functools.partial(keras.initializers.TruncatedNormal, stddev=initializer_range)
         self.hidden = keras.layers.Dense(
             hidden_size, activation="tanh", kernel_initializer=initializer(), name="hidden", dtype=self.dtype_policy
         )
