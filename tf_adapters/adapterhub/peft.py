@@ -1,13 +1,14 @@
 """LoRA in the directories of PEFT."""
 
 import dataclasses
+import functools
 import re
 
 import tensorflow as tf
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
 from tf_adapters.adapterhub.lora import dense_layers, values
-from tf_adapters.adapterhub.weights import by_site, check_kind, matched, not_imported, read_weights
+from tf_adapters.adapterhub.weights import by_site, check_kind, matched, read_weights, refuse_setting
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
@@ -141,10 +142,7 @@ def _scales(settings, directory):
         raise InputError(
             f"{directory} has peft_type={shown(settings['peft_type'])}: of PEFT's directories those of 'LORA' are read."
         )
-
-    def refuse(name, why):
-        raise not_imported(directory, name, settings[name], why)
-
+    refuse = functools.partial(refuse_setting, directory, settings)
     if settings.get("bias", "none") != "none":
         refuse("bias", "the encoder's biases were trained, which stay as they are here ('none')")
     start = settings.get("init_lora_weights", True)

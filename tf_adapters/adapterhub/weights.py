@@ -48,9 +48,20 @@ def name_of(settings, weights, path):
     return names.pop()
 
 
-def not_imported(directory, name, value, why):
-    """The InputError for a setting of a directory that has no like here."""
-    return InputError(f"{directory}: {name}={shown(value)} cannot be imported: {why}.")
+def refuse_setting(directory, settings, name, why):
+    """Raise the InputError for a setting of a directory that has no like here."""
+    raise InputError(f"{directory}: {name}={shown(settings.get(name))} cannot be imported: {why}.")
+
+
+def check_fixed(directory, settings, fixed, switches=()):
+    """Raise it where a setting has another value than in `fixed`, a dict from its name to `(value, why)`, or where a
+    switch is neither true nor false."""
+    for name, (value, why) in fixed.items():
+        if settings.get(name, value) != value:
+            refuse_setting(directory, settings, name, why)
+    for name in switches:
+        if not isinstance(settings[name], bool):
+            refuse_setting(directory, settings, name, "it must be true or false")
 
 
 def prefixes(model, rest):

@@ -103,7 +103,7 @@ class _Layout(NamedTuple):
         return self.own_spelling and piece[-1:] == "," and piece[-2:-1].isdigit()
 
 
-# A new family that cuts by SentencePiece is an entry here and a line in `text.tokenizer`.
+# A new family that cuts by SentencePiece is an entry here.
 _FAIRSEQ = dict(
     file="sentencepiece.bpe.model", begins=("<unk>", "<s>", "</s>"), tokens=("<s>", "</s>", "<pad>", "<unk>", "<mask>"),
     pair_specials=4, marks_second=False, settings={},

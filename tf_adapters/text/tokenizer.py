@@ -367,17 +367,11 @@ def is_utf8(text):
 
 # Which tokenizer reads the texts of an encoder
 
-# `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where
-# it cuts anew.
+# What `Family.tokenizer` begins with -> module, class, and the argument that follows behind a colon.
 _TOKENIZERS = {
-    "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {}),
-    "mpnet-wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {"style": "mpnet"}),
-    "byte-level-bpe": ("tf_adapters.text.byte_bpe", "ByteLevelBpe", {}),
-    "xlm-roberta-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "xlm-roberta"}),
-    "camembert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "camembert"}),
-    "albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert"}),
-    "plain-albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert-plain"}),
-    "deberta-v2-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "deberta-v2"}),
+    "wordpiece": ("wordpiece", "WordPiece", "style"),
+    "byte-level-bpe": ("byte_bpe", "ByteLevelBpe", None),
+    "sentencepiece": ("sentencepiece", "SentencePiece", "layout"),
 }
 
 
@@ -404,8 +398,10 @@ def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> Tokeniz
             "{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__
         )
     kind, given = (state.family.tokenizer, None) if state.tokenizer is None else state.tokenizer()
-    module, name, style = _TOKENIZERS[kind]
-    made = getattr(importlib.import_module(module), name)
+    kind, _, which = kind.partition(":")
+    module, name, argument = _TOKENIZERS[kind]
+    made = getattr(importlib.import_module(f"tf_adapters.text.{module}"), name)
+    style = {argument: which} if which else {}
     if given is None:
         tokenizer = made.from_directory(state.directory, max_length=max_length, **style)
     else:

@@ -15,8 +15,8 @@ from tf_adapters.paths import read_json
 # KerasHub's tokenizers -> `Family.tokenizer`.
 _TOKENIZERS = {
     "BertTokenizer": "wordpiece", "DistilBertTokenizer": "wordpiece", "ElectraTokenizer": "wordpiece",
-    "RobertaTokenizer": "byte-level-bpe", "XLMRobertaTokenizer": "xlm-roberta-sentencepiece",
-    "AlbertTokenizer": "plain-albert-sentencepiece", "DebertaV3Tokenizer": "deberta-v2-sentencepiece",
+    "RobertaTokenizer": "byte-level-bpe", "XLMRobertaTokenizer": "sentencepiece:xlm-roberta",
+    "AlbertTokenizer": "sentencepiece:albert-plain", "DebertaV3Tokenizer": "sentencepiece:deberta-v2",
 }  # fmt: skip
 
 

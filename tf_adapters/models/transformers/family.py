@@ -56,7 +56,7 @@ class Family:
         row_places: function from a configuration to those of `config.DENSE_PLACES` whose layers read the rows of a
             batch and nothing else.
         token_types: bool, whether the encoder takes `token_type_ids`.
-        tokenizer: str, a key of `text.tokenizer`: what cuts texts.
+        tokenizer: str, what cuts texts, as in `text.tokenizer`.
         on_adapterhub: bool, whether `adapters` has the family.
         adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
         denses: the path of each dense layer's attribute in an adapted block, in the order of `config.DENSE_PLACES`.

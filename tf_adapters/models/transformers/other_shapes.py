@@ -139,7 +139,7 @@ MPNET = _MPNet(
     denses=(*(f"attention.attn.{name}" for name in "qkvo"), "intermediate.dense", "out.dense"),
     parameters=_mpnet_parameters,
     token_types=False,
-    tokenizer="mpnet-wordpiece",
+    tokenizer="wordpiece:mpnet",
     first_position=lambda config: config.pad_token_id + 1,
 )
 
@@ -209,7 +209,7 @@ DEBERTA_V2 = _DebertaV2(
     head_activation=lambda config: config.pooler_hidden_act,
     classifier=("pooler.dense", "classifier"),
     row_places=_deberta_row_places,
-    tokenizer="deberta-v2-sentencepiece",
+    tokenizer="sentencepiece:deberta-v2",
     config_keys={
         "embedding_size": 768,
         "pooler_hidden_size": 768,
@@ -324,6 +324,6 @@ ALBERT = _Albert(
     classifier=("classifier",),
     adapterhub_attention=False,
     denses=(*(f"attention.{name}" for name in ("query", "key", "value", "dense")), "ffn", "ffn_output"),
-    tokenizer="albert-sentencepiece",
+    tokenizer="sentencepiece:albert",
     parameters=_albert_parameters,
 )
