@@ -1,6 +1,7 @@
 """The version, whether the installed packages can serve, and names that are imported at first use: what is told before
 anything heavy is imported."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -45,10 +46,8 @@ def versions():
     """Of the packages that decide what comes out, a dict."""
     found = {"tf_adapters": __version__}
     for name in ("tensorflow", "tf-keras", "transformers", "numpy"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 

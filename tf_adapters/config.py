@@ -125,10 +125,8 @@ class MethodConfig:
 
 def check_sharing(sharing):
     """Raise InputError for what `AdapterConfig.sharing` cannot be."""
-    if isinstance(sharing, str):
-        if sharing not in ("none", "layer"):
-            raise InputError("{sharing} is unknown: use 'none', 'layer' or an integer of at least 2.", sharing=sharing)
-    elif not is_int(sharing) or not 2 <= sharing < 2**31:
+    known = sharing in ("none", "layer") if isinstance(sharing, str) else is_int(sharing) and 2 <= sharing < 2**31
+    if not known:
         raise InputError("{sharing} must be 'none', 'layer' or an integer of at least 2.", sharing=sharing)
 
 

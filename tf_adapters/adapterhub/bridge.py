@@ -47,7 +47,9 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
     for key, ours in (("hidden_size", model.config.hidden_size), ("model_type", model.config.model_type)):
         if key in settings and settings[key] != ours:
-            raise InputError(f"{directory} is for an encoder with {key}={shown(settings[key])}, not {key}={ours!r}.")
+            raise InputError(
+                f"{directory} is for an encoder with {key}={shown(settings[key])}, and this model has {key}={ours!r}."
+            )
     found, config, values = read(model, directory, settings, **({} if adapters is None else {"adapters": adapters}))
     name = found if name is None else name
     if state.changed(model):

@@ -125,7 +125,10 @@ def find_directory(source):
     path = to_path(source)
     # AdapterHub's index was archived in July 2024; its adapters are repositories of huggingface.co.
     if re.fullmatch(r"[\w.-]+@[\w.-]+|[\w.-]+/[\w.-]+@ukp", os.fspath(source)) and not path.exists():
-        raise InputError(f"{source}: there is no such directory; ids of AdapterHub's former index are not looked up.")
+        raise InputError(
+            f"{source}: there is no such directory, and ids of AdapterHub's former index are not looked up: give "
+            "one of huggingface.co, such as AdapterHub/bert-base-uncased-pf-sst2."
+        )
     folder = hub.find_adapter(source, files=(*hub.FILES, *_NAMES))
     if folder != path and (folder / DESCRIPTIONS["fusion"]).is_file():
         of_adapters = tuple(f"*/{name}" for name in (DESCRIPTIONS["adapter"], *FILES["adapter"]))

@@ -161,7 +161,9 @@ def matched(weights, targets, path):
         value = np.asarray(value, np.float32).T if transposed else np.asarray(value, np.float32)
         if value.shape != tuple(variable.shape):
             raise InputError(
-                f"{path}: {name} is {value.shape}: load the encoder with as many labels, or pass {{head}}.", head=False
+                f"{path}: {name} is {value.shape}, not {tuple(variable.shape)}: load the encoder with as many labels, "
+                "or pass {head}.",
+                head=False,
             )
         values[name] = variable, value
     lacking = sorted(set(targets) - set(values))

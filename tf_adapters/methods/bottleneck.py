@@ -232,16 +232,10 @@ class Bottleneck(MethodLayer):
         check_choice("inner_norm", inner_norm, INNER_NORMS)
         check_choice("interaction", interaction, INTERACTIONS)
         check_choice("init_distribution", init_distribution, INIT_DISTRIBUTIONS)
-        self.bottleneck_size = bottleneck_size
-        self.activation = activation
-        self.init_stddev = init_stddev
-        self.init_distribution = init_distribution
-        self.dropout = dropout
-        self.hidden_layers = hidden_layers
-        self.inner_norm = inner_norm
-        self.scaling = scaling
-        self.interaction = interaction
-        self.seed = seed
+        self.bottleneck_size, self.activation, self.dropout, self.seed = bottleneck_size, activation, dropout, seed
+        self.init_stddev, self.init_distribution = init_stddev, init_distribution
+        self.hidden_layers, self.inner_norm = hidden_layers, inner_norm
+        self.scaling, self.interaction = scaling, interaction
         check_activation(activation)
         self._activation_function = self.ops.activation(activation)
         self._dropout_layer = self.ops.dropout(dropout, None if seed is None else seed + 2) if dropout else None

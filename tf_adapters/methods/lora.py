@@ -138,10 +138,8 @@ class Lora(MethodLayer):
         return (kernel + self.scaling * update).astype(np.float32), bias
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in ("units", "rank", "alpha", "dropout", "seed")},
-        }
+        names = ("units", "rank", "alpha", "dropout", "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 __getattr__ = in_keras2(LoraLayer=Lora)

@@ -90,7 +90,9 @@ def check_head(num_labels, labels, head, head_layers):
     if head_layers not in (1, 2) or (head_layers == 2 and head != "classification"):
         raise InputError("{head_layers} must be 1, or 2 for head='classification'.", head_layers=head_layers)
     if labels is None and (not is_int(num_labels) or not 1 <= num_labels <= MOST_LABELS):
-        raise InputError(f"{{num_labels}} must be an integer from 1 to {MOST_LABELS:,}.", num_labels=num_labels)
+        raise InputError(
+            f"{{num_labels}} must be an integer of at least 1, and at most {MOST_LABELS:,}.", num_labels=num_labels
+        )
     if labels is not None:
         names = labels if isinstance(labels, (list, tuple)) else ()  # a set has no order
         if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):

@@ -193,11 +193,10 @@ def check_finite(arrays, source, *, dtype="float32"):
     for name, value in arrays.items():
         # Not by an array of comparisons, which takes five times as long. NaN is passed on, and compares as false.
         if value.size and not -largest <= float(value.min()) <= float(value.max()) <= largest:
-            what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
-            raise InputError(
-                f"{source}: {name} holds "
-                f"{what if dtype == 'float32' else f'numbers beyond what {dtype} holds: store it as float32'}."
-            )
+            what = f"numbers beyond what {dtype} holds: store it as float32"
+            if dtype == "float32":
+                what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
+            raise InputError(f"{source}: {name} holds {what}.")
 
 
 def read_weights(door, named, prefix, directory, kept=()):

@@ -234,8 +234,8 @@ class AdapterBank:
             graph = self._now.graph
             settings, arrays = read_task(directory, self._encoder)
             parts = task_parts(settings, arrays, directory, self._encoder, graph.tokenizer)
-            stored = {key: row for key, (_, _, row) in parts.adapters.items()}
-            stored = {f"{key}.{part}": array for key, row in stored.items() for part, array in row.items()}
+            rows = {key: row for key, (*_, row) in parts.adapters.items()}
+            stored = {f"{key}.{part}": array for key, row in rows.items() for part, array in row.items()}
             check_finite(stored, directory, dtype=self.storage)
             task = self._stored(parts, graph)
             graph = dataclasses.replace(graph, tokenizer=parts.tokenizer) if graph.tokenizer is None else graph

@@ -76,15 +76,12 @@ def training_batches(
 ):
     """Return all batches of a training, from `start_step` on, as one dataset.
 
-    Each epoch is a permutation of the rows, cut into windows of up to 50 batches.
-    Rows of a window are sorted by length, so that rows of like length share a
-    batch and padding is small, and its batches come in shuffled order. What
-    remains of an epoch, fewer than `batch_size` rows, is its last batch; these rows
-    are random ones, not the longest.
+    Each epoch is a permutation of the rows, cut into windows of up to 50 batches. Rows of a window are sorted by
+    length, so that rows of like length share a batch and padding is small, and its batches come in shuffled order. What
+    remains of an epoch, fewer than `batch_size` rows, is its last batch; these are random ones, not the longest.
 
-    A batch depends on `seed` and its step alone: no iterator state is needed to
-    resume, and `start_step=k` yields what the stream from 0 yields from element
-    k on, at the cost of one epoch's permutation and one window.
+    A batch depends on `seed` and its step alone: no iterator state is needed to resume, and `start_step=k` yields what
+    the stream from 0 yields from element k on, at the cost of one epoch's permutation and one window.
 
     Args:
         rows: `Rows` with labels, or `PackedExamples`.
@@ -93,18 +90,15 @@ def training_batches(
         epochs: int.
         seed: int.
         start_step: int, steps done before, over all epochs.
-        lengths: ascending ints of which the last is at least
-            `tokenizer.max_length`: a batch is padded to the smallest that holds its
-            longest row (`default_lengths` gives some). None: to a multiple of `multiple_of`.
+        lengths: ascending ints of which the last is at least `tokenizer.max_length`: a batch is padded to the smallest
+            that holds its longest row (`default_lengths` gives some). None: to a multiple of `multiple_of`.
         multiple_of: int.
-        drop_remainder: bool, leave out the last batch of an epoch where it is
-            not full; in each epoch it holds other rows.
-        inputs_of: function of a batch's padded tensors, as below, and its rows' numbers, int64
-            `(batch,)`, that returns what to feed in their place; or None.
-    Returns: `tf.data.Dataset` of `(inputs, labels)`: a dict of the int32 tensors
-        `input_ids`, `attention_mask` and `token_type_ids`, `(batch, length)`, and
-        labels `(batch, ...)`, or `(batch, length)` with -1 where a token has none; with
-        the number of steps left as its cardinality.
+        drop_remainder: bool, leave out the last batch of an epoch where it is not full; in each it holds other rows.
+        inputs_of: function of a batch's padded tensors, as below, and its rows' numbers, int64 `(batch,)`, that returns
+            what to feed in their place; or None.
+    Returns: `tf.data.Dataset` of `(inputs, labels)`: a dict of the int32 tensors `input_ids`, `attention_mask` and
+        `token_type_ids`, `(batch, length)`, and labels `(batch, ...)`, or `(batch, length)` with -1 where a token has
+        none; with the number of steps left as its cardinality.
     Raises: InputError, for arguments that cannot be used.
     Reference: the windows are the mega-batches of `group_by_length` in HuggingFace's Trainer.
     """

@@ -63,17 +63,15 @@ _STYLES = {
 class WordPiece(Tokenizer):
     """BERT's tokenization of strings to ids, in TensorFlow operations.
 
-    The tokens equal those of `transformers.BertTokenizerFast` but for
-    `KNOWN_EXCEPTIONS`. All steps are graph operations, so that one object serves
-    `tf.data` and an exported model; the vocabulary and the character tables lie
-    in the graph. Besides TensorFlow's own, the only operation used is
-    tensorflow-text's `WordpieceTokenizeWithOffsets`, which TF Serving has.
+    The tokens equal those of `transformers.BertTokenizerFast` but for `KNOWN_EXCEPTIONS`. All steps are graph
+    operations, so that one object serves `tf.data` and an exported model; the vocabulary and the character tables lie
+    in the graph. Besides TensorFlow's own, the only operation used is tensorflow-text's `WordpieceTokenizeWithOffsets`,
+    which TF Serving has.
 
-    What a character becomes (dropped, a space, itself, its lower case, its base
-    letter without accents, a word of its own) depends on that character alone,
-    so normalisation and splitting are a table look-up by code point. The table
-    is asked once, from the installed `tokenizers`, when the object is made.
-    Bytes that are not UTF-8 are replaced by U+FFFD and thereby dropped.
+    What a character becomes (dropped, a space, itself, its lower case, its base letter without accents, a word of its
+    own) depends on that character alone, so normalisation and splitting are a table look-up by code point. The table is
+    asked once, from the installed `tokenizers`, when the object is made. Bytes that are not UTF-8 are replaced by
+    U+FFFD and thereby dropped.
 
     Args:
         vocabulary: list of str, the tokens in the order of their ids.

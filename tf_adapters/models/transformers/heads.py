@@ -76,10 +76,7 @@ class TwoLayerHead(keras.layers.Layer):
 
     def __init__(self, hidden_size, num_labels, *, initializer_range=0.02, **kwargs):
         super().__init__(**kwargs)
-        self.hidden_size = hidden_size
-        self.num_labels = num_labels
-        self.initializer_range = initializer_range
-
+        self.hidden_size, self.num_labels, self.initializer_range = hidden_size, num_labels, initializer_range
         initializer = functools.partial(keras.initializers.TruncatedNormal, stddev=initializer_range)
         self.hidden = keras.layers.Dense(
             hidden_size, activation="tanh", kernel_initializer=initializer(), name="hidden", dtype=self.dtype_policy
@@ -99,11 +96,8 @@ class TwoLayerHead(keras.layers.Layer):
         return self.output_layer(self.hidden(inputs))
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            hidden_size=self.hidden_size, num_labels=self.num_labels, initializer_range=self.initializer_range
-        )
-        return config
+        names = ("hidden_size", "num_labels", "initializer_range")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def use_two_layer_head(model):
