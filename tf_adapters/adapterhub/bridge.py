@@ -144,7 +144,7 @@ def export_adapter(model, directory, *, name=None, head=True):
     written = _WRITERS[method](model, state.active, name)
     if state.changed(model, state.owner):
         raise InputError(
-            "AdapterHub's files hold no LayerNorms or weights of the encoder: train with train_layer_norm='none'."
+            "LayerNorms were trained, or other weights, which AdapterHub's files lack: set train_layer_norm='none'."
         )
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),

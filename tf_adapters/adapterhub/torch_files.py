@@ -89,7 +89,7 @@ class _Tensor(typing.NamedTuple):
             or len(self.size) > 8
             or any(type(n) is not int or not 0 <= n < 2**62 for n in whole)
         ):
-            raise _Refused(f"it holds a tensor of size {str(self.size)[:60]} and stride {str(self.stride)[:60]}")
+            raise _Refused(f"a tensor has size {str(self.size)[:60]} and stride {str(self.stride)[:60]}: it is damaged")
         last = self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride))
         count = len(storages[self.storage.key])
         if 0 not in self.size and last >= count:

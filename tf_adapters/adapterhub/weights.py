@@ -188,7 +188,7 @@ def head_files(model, state, name):
         return {"config": None, "label2id": labels, "name": None, "num_labels": model.config.num_labels}, named
     if head != "classification":
         raise InputError(
-            "AdapterHub's files have a pooler of the head's own in classification alone: pass {head}.", head=False
+            "The head has a pooler of its own, which AdapterHub has in classification alone: pass {head}.", head=False
         )
     # A pooler that was trained with the head is the first layer of a flexible head there.
     pooler, layers = _dense_layers(model, state)
