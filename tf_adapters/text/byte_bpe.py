@@ -274,11 +274,8 @@ def _merge_table(vocabulary, merges):
         raise InputError("vocabulary must map its tokens to the ids 0, 1, 2, ... without a gap.")
     keys, merged = [], []
     for rank, pair in enumerate(merges):
-        if (
-            len(pair) != 2
-            or not all(isinstance(token, str) for token in pair)
-            or any(token not in vocabulary for token in (*pair, "".join(pair)))
-        ):
+        texts = len(pair) == 2 and all(isinstance(token, str) for token in pair)
+        if not texts or any(token not in vocabulary for token in (*pair, "".join(pair))):
             raise InputError(f"merges[{rank}]={shown(pair)} must be two tokens of the vocabulary that make a third.")
         keys.append(vocabulary[pair[0]] * size + vocabulary[pair[1]])
         merged.append(vocabulary["".join(pair)])
