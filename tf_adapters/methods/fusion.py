@@ -50,8 +50,8 @@ class FusionConfig(MethodConfig):
             for field in ("sharing", "placement", "blocks", "insertion"):
                 if getattr(config, field) != getattr(described, field):
                     raise InputError(
-                        f"Adapters that are fused stand at the same places: {field} is {getattr(described, field)!r} "
-                        f"of {first!r} and {getattr(config, field)!r} of {name!r}."
+                        f"Adapters that are fused stand at the same places: {first!r} has "
+                        f"{field}={getattr(described, field)!r}, and {name!r} {getattr(config, field)!r}."
                     )
         for name, config in configs.items():
             if "." in name or not name:
