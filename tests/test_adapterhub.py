@@ -388,9 +388,10 @@ def test_trained_layer_norms_families_and_heads_without_a_like_are_not_exported(
         patched.setattr(os, "replace", lambda old, new: failing() if new.parent == tmp_path else replace(old, new))
         is_refused("no space", export_adapter, words, tmp_path, head=False)
     assert not (tmp_path / "adapter_config.json").exists(), "an earlier description stands beside other weights"
-    (tmp_path / "head_config.json").write_text("an earlier one")
+    for earlier in ("head_config.json", "pytorch_adapter.bin"):
+        (tmp_path / earlier).write_text("an earlier one")
     export_adapter(words, tmp_path, head=False)
-    assert not (tmp_path / "head_config.json").exists()
+    assert not {"head_config.json", "pytorch_adapter.bin"} & set(os.listdir(tmp_path))
     (tmp_path / "tf_adapters.json").write_text("{}")
     is_refused("is a directory of this package, whose weights", export_adapter, words, tmp_path, head=False)
     (tmp_path / "tf_adapters.json").unlink()

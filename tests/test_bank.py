@@ -33,7 +33,7 @@ from tf_adapters.layers.bank import RowStore, RowTable
 from tf_adapters.models.state import state_of
 from tf_adapters.pipeline import load_pipeline
 from tf_adapters.serving import export, versions
-from tf_adapters.serving.bank import BankScorer
+from tf_adapters.serving.bank import outputs_by_task
 from tf_adapters.text import WordPiece
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
@@ -251,6 +251,8 @@ def test_what_does_not_belong_or_is_damaged_is_refused_and_changes_nothing(few, 
         (tiny_inputs(), "inputs lack 'task'"),
         ({**tiny_inputs(), "task": ["film"] * 3, "label": [1]}, "inputs have 'label'"),
         ({"task": ["film"], "input_ids": [[2.0]]}, "input_ids is of float32: give int32 or int64"),
+        ({**tiny_inputs(), "task": ["film"]}, "task must have one entry for each row"),
+        *(({"task": ["film"], "input_ids": [[2, wrong]]}, "numbers from 0 to") for wrong in (-1, 10**9)),
     ):
         with pytest.raises(InputError, match=message):  # to which Keras adds what it was given
             few(inputs)
@@ -291,8 +293,6 @@ def test_ids_are_answered_outside_graphs_alone(bank):
         np.testing.assert_array_equal(bank({**inputs, "input_ids": ids})["logits"], bank(whole)["logits"])
     with pytest.raises(InputError, match="in a graph, whose tasks could not change: call it outside tf.function"):
         tf.function(bank.__call__, autograph=False)(inputs)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="task must have one entry for each row"):
-        bank({**tiny_inputs(), "task": ["film"]})
 
 
 @pytest.mark.slow
@@ -508,7 +508,7 @@ def test_logits_that_are_not_finite_are_an_error_of_their_row(bank, directories,
             assert not any(answer[name][bad].any() for name in ("outputs", "value", "logits", "probabilities"))
             assert not any(answer["label"][bad]) and answer["label"][1]
             np.testing.assert_allclose(answer["logits"][1, :2], expected, atol=1e-6)
-        for values in BankScorer(bank).outputs(inputs["text"][:2], tf.constant(["", ""])).values():
+        for values in outputs_by_task(bank, inputs["text"][:2], tf.constant(["", ""])).values():
             assert np.isnan(values[0]).all() and np.isfinite(values[1]).all()
     finally:
         words.assign(before)

@@ -110,7 +110,7 @@ def test_the_files_of_transformers_5_are_read_and_added_tokens_are_refused(files
     del pair[2]
     for change in ({"post_processor": content["post_processor"]}, {"post_processor": {"type": "ByteLevel"}}):
         (tmp_path / "tokenizer.json").write_text(json.dumps(content | change))
-        is_refused("post_processor=.* must put a token before a pair, 2 between", ByteLevelBpe.from_directory, tmp_path)
+        is_refused("post_processor=.* must put a token before a .* 2 between", ByteLevelBpe.from_directory, tmp_path)
     content = content_of(files[0])
     size = len(content["model"]["vocab"])
     content["added_tokens"].append({"id": size, "content": "<e1>", "special": True})

@@ -149,8 +149,8 @@ ROBERTA = {"type": "RobertaProcessing", "cls": ["a", 0], "sep": ["a", 0]}
 TOKENIZERS = {
     ByteLevelBpe: {"model": BPE, "pre_tokenizer": {"type": "ByteLevel"}, "post_processor": ROBERTA},
     WordPiece: {
-        "model": {"vocab": {"[UNK]": 0}}, "normalizer": {"type": "BertNormalizer"},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"vocab": {"[UNK]": 0, "[PAD]": 1, "a": 2}}, "normalizer": {"type": "BertNormalizer"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": {**ROBERTA, "type": "BertProcessing"},
     },
 }  # fmt: skip
 BROKEN = {

@@ -12,7 +12,7 @@ from tests.test_bank import TASKS, save_task
 from tf_adapters import AdapterBank
 from tf_adapters.cli.predict import write_csv
 from tf_adapters.kinds import get_kind
-from tf_adapters.serving.bank import BankScorer
+from tf_adapters.serving.bank import outputs_by_task
 from tf_adapters.tasks.own_files import unlabelled_chunks
 from tf_adapters.tasks.splitting import parse_shard, shard_chunks
 from tf_adapters.text.wordpiece import WordPiece
@@ -94,7 +94,7 @@ def test_texts_are_cut_once_for_tasks_alike(checkpoint, directories, monkeypatch
 
     monkeypatch.setattr(WordPiece, "encode", counted)
     done = []
-    outputs = BankScorer(bank, batch_size=2).outputs(tf.constant(["a film", "", "dull " * 9]), progress=done.append)
+    outputs = outputs_by_task(bank, tf.constant(["a film", "", "dull " * 9]), batch_size=2, progress=done.append)
     assert sorted(encoded) == [16, 24]
     shapes = {name: values.shape for name, values in outputs.items()}
     assert sum(done) == 9 and shapes == {"film": (3, 2), "upper": (3, 5), "three": (3, 2)}

@@ -21,17 +21,9 @@ from tests.texts import random_texts as drawn_texts
 from tests.tokenizers import FOREIGN, SENTENCEPIECE, directory, sentencepiece_model
 from tf_adapters import load_backbone, load_tokenizer
 from tf_adapters.errors import InputError
-from tf_adapters.text import SentencePiece
+from tf_adapters.text import SentencePiece, sentencepiece_files
 from tf_adapters.text.sentencepiece import KNOWN_EXCEPTIONS, LAYOUTS
-from tf_adapters.text.sentencepiece_files import (
-    CONTROL,
-    NORMAL,
-    UNKNOWN,
-    USER_DEFINED,
-    Model,
-    Piece,
-    read_tokenizer_json,
-)
+from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model, Piece
 
 EACH = pytest.mark.parametrize("family", SENTENCEPIECE)
 HARD = [
@@ -190,7 +182,7 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tmp_path, famil
     assert found.tokenize(texts).to_list() == ours.tokenize(texts).to_list()
     for name in ("size", "cls_id", "sep_id", "pad_id", "unk_id", "mask_id"):
         assert getattr(found, name) == getattr(ours, name)
-    written, _, _ = read_tokenizer_json(tmp_path / "tokenizer.json", LAYOUTS[family])
+    written, _, _ = sentencepiece_files.read_tokenizer_json(tmp_path / "tokenizer.json", LAYOUTS[family])
     scores = {piece.text: piece.score for piece in Model.read(written).pieces}
     for piece in Model.read(sentencepiece_model(family)).pieces:
         assert piece.kind != NORMAL or abs(scores[piece.text] - piece.score) < 1e-4
@@ -206,6 +198,7 @@ def test_tokenizer_json_alone_is_read_as_transformers_5_saves_it(tmp_path, famil
         (lambda c: c["model"]["vocab"].insert(0, ["x", 0]), r"model.vocab\[\d\] .* must be"),
         (lambda c: c["model"].update(vocab=[[1]]), "no complete tokenizer"),
         (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer="),
+        (lambda c: c.update(post_processor=None), "post_processor={} .* before a text"),
     ):
         changed = json.loads(json.dumps(content))
         change(changed)

@@ -49,7 +49,7 @@ def ask(path, body=None, method=None, door=FakeReplicas()):
             yield content[start : start + 2**20]
 
     request = types.SimpleNamespace(
-        url=types.SimpleNamespace(path=path), method=method or ("GET" if body is None else "POST"), stream=stream
+        scope={"path": path}, method=method or ("GET" if body is None else "POST"), stream=stream
     )
     try:
         return 200, asyncio.run(door._answer(request))
@@ -96,8 +96,8 @@ def test_a_request_that_cannot_be_answered_gets_a_status_and_a_sentence():
         ("/v1/models/film:predict", {"inputs": None}, 400, "there is null"),
         ("/v1/models/film:predict", {"instances": [{"text_pair": "b"}]}, 400, "there is null"),
         ("/predict", {"task": "film", "texts": ["a"], "text_pairs": [3]}, 400, "text_pairs must be a list of strings"),
-        ("/v1/models/none:predict", {"instances": ["a"]}, 404, "row 0: there is no task 'none'"),
-        ("/v1/models/broken:predict", {"instances": ["a"]}, 400, "row 0: the logits are not finite"),
+        ("/v1/models/50%20a/b?:predict", {"instances": ["a"]}, 404, "row 0: there is no task '50%20a/b?'"),
+        ("/v1/models/broken:predict", {"instances": ["a"]}, 500, "row 0: the logits are not finite"),
         ("/v1/models/none", None, 404, "there is no task 'none'; there are 'film'"),
         ("/", None, 404, "POST to /predict"),
     ):

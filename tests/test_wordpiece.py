@@ -15,6 +15,7 @@ from tf_adapters.text.wordpiece import KNOWN_EXCEPTIONS, WordPiece
 
 TOY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "##ness", "bad", "a", "b", "##a", "##b", ",", "é", "e", "中"]
 BERT_STEPS = {"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+BERT_STEPS["post_processor"] = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
 UNCASED, CASED = {"do_lower_case": True}, {"do_lower_case": False}
 ACCENTED = {"do_lower_case": True, "strip_accents": False}
 
@@ -163,6 +164,7 @@ def test_directories_that_are_not_berts_are_refused(tmp_path):
         ("other.txt", "", "looked for vocab.txt and tokenizer.json"),
         ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE'"),
         ("tokenizer.json", {"model": {}, "normalizer": {"type": "Lowercase"}}, "normalizer.type='Lowercase'"),
+        ("tokenizer.json", {"model": {}, **BERT_STEPS, "post_processor": None}, "post_processor={} .* before a text"),
         ("vocab.txt", "[PAD]\n\ud8ff\n", "not UTF-8"),
         ("tokenizer_config.json", {"tokenizer_class": "BertweetTokenizer"}, "tokenizer_class='BertweetTokenizer'"),
         ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case='yes'"),
@@ -176,18 +178,19 @@ def test_directories_that_are_not_berts_are_refused(tmp_path):
 
 @pytest.mark.parametrize("lowercase, strip_accents", [(False, None), (True, False)])
 def test_what_transformers_5_saves_is_read_as_tokenizer_json_says(tmp_path, lowercase, strip_accents):
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     theirs = Tokenizer(models.WordPiece({token: number for number, token in enumerate(TOY)}, unk_token="[UNK]"))
     theirs.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
     theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    theirs.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     theirs.save(str(tmp_path / "tokenizer.json"))
     # Of transformers 4, which go before tokenizer.json there.
     config = {"do_lower_case": not lowercase, "strip_accents": not strip_accents}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "TokenizersBackend"}))
     (tmp_path / "vocab.txt").write_text("\n".join(TOY[::-1]) + "\n", "utf-8")
     ours, texts = WordPiece.from_directory(tmp_path), ["Good \u00e9 e \u4e2d", "GOODNESS \u00c9, a b"]
-    assert ours.tokenize(texts).to_list() == [encoding.ids for encoding in theirs.encode_batch(texts)]
+    assert ours.tokenize(texts).to_list() == [one.ids for one in theirs.encode_batch(texts, add_special_tokens=False)]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "BertTokenizer"}))
     (tmp_path / "vocab.txt").unlink()
     other = WordPiece.from_directory(tmp_path)

@@ -1,6 +1,7 @@
 """The version, whether the installed packages can serve, and names that are imported at first use: what is told before
 anything heavy is imported."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -26,7 +27,7 @@ def check_first_door():
     if importlib.util.find_spec("tf_keras") is None:
         raise MissingPackageError(
             "tf_adapters needs Keras 2 as the package tf-keras, which is not installed: run `pip install tf-keras` in "
-            "the version of your TensorFlow (tf-keras 2.19 for TensorFlow 2.19)."
+            "the version of your TensorFlow."
         )
     try:
         version = importlib.metadata.version("transformers")
@@ -45,10 +46,8 @@ def versions():
     """Of the packages that decide what comes out, a dict."""
     found = {"tf_adapters": __version__}
     for name in ("tensorflow", "tf-keras", "transformers", "numpy"):
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 

@@ -108,14 +108,10 @@ class MethodConfig:
         if self.blocks is None:
             return
         if isinstance(self.blocks, (str, bytes)) or not hasattr(self.blocks, "__iter__"):
-            raise InputError(
-                "{blocks} must be a sequence of block indices, or None for all blocks.", blocks=self.blocks
-            )
+            raise InputError("{blocks} must be a sequence of block indices, or None for all.", blocks=self.blocks)
         blocks = tuple(self.blocks)
         if not blocks or any(not is_int(block) or block < 0 for block in blocks):
-            raise InputError(
-                "{blocks} must hold at least one index, counted from 0; None means all blocks.", blocks=blocks
-            )
+            raise InputError("{blocks} must hold at least one index, counted from 0, or be None.", blocks=blocks)
         if len(set(blocks)) != len(blocks):
             raise InputError("{blocks} names a block twice.", blocks=blocks)
         object.__setattr__(self, "blocks", tuple(sorted(int(block) for block in blocks)))
@@ -129,22 +125,15 @@ class MethodConfig:
 
 def check_sharing(sharing):
     """Raise InputError for what `AdapterConfig.sharing` cannot be."""
-    if isinstance(sharing, str):
-        if sharing not in ("none", "layer"):
-            raise InputError("{sharing} is unknown: use 'none', 'layer' or an integer of at least 2.", sharing=sharing)
-    elif not is_int(sharing) or not 2 <= sharing < 2**31:
-        raise InputError(
-            "{sharing} must be 'none', 'layer' or an integer of at least 2 ('layer' is the sharing within one block).",
-            sharing=sharing,
-        )
+    known = sharing in ("none", "layer") if isinstance(sharing, str) else is_int(sharing) and 2 <= sharing < 2**31
+    if not known:
+        raise InputError("{sharing} must be 'none', 'layer' or an integer of at least 2.", sharing=sharing)
 
 
 def check_scaling(scaling):
     """Raise InputError for what `AdapterConfig.scaling` cannot be."""
     if scaling != "learned" and (not is_real(scaling) or scaling == 0):
-        raise InputError(
-            "{scaling} must be a number other than 0, of those that float32 holds, or 'learned'.", scaling=scaling
-        )
+        raise InputError("{scaling} must be a float32 other than 0, or 'learned'.", scaling=scaling)
 
 
 def one_name(name):

@@ -57,9 +57,7 @@ def find_here(source):
         module, folder, command = ALIASES[source]
         spec = importlib.util.find_spec(module)
         if spec is None:
-            raise InputError(
-                f"{{source}} comes from a Python package that is not installed: run `{command}`.", source=source
-            )
+            raise InputError(f"{{source}} needs a package that is not installed: run `{command}`.", source=source)
         return pathlib.Path(spec.origin).parent / folder
     if "://" in source:
         return None
@@ -67,9 +65,7 @@ def find_here(source):
     if source and path.is_dir():
         return path
     if path.is_file():
-        raise InputError(
-            "{source} is a file: give the directory that holds config.json and the weights.", source=source
-        )
+        raise InputError("{source} is a file: give the directory of config.json and the weights.", source=source)
     if source.startswith((".", "/", "~")) or source.count("/") > 1 or "\\" in source or not source:
         raise InputError("{source}: there is no such directory.", source=source)
     return None
@@ -121,9 +117,7 @@ def read_json(path, advice="restore the file", **values):
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error}): {advice}.", **values) from None
     if not isinstance(content, dict):
-        raise InputError(
-            f"{path} holds a {type(content).__name__} where a JSON object is expected: {advice}.", **values
-        )
+        raise InputError(f"{path} holds a {type(content).__name__}, and not a JSON object: {advice}.", **values)
     return content
 
 

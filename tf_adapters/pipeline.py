@@ -1,13 +1,13 @@
 """From a trained model, or its adapter directory, to answers for texts."""
 
 import os
-import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Union
 
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import NAMED, Scorer
+from tf_adapters.models.door import quiet_about_poolers
 from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import cast_frozen, freeze
 from tf_adapters.ranges import in_range
@@ -45,9 +45,7 @@ def load_pipeline(directory, *, backbone=None, batch_size=32, fast=None, door=No
             is not the one of training.
     """
     directory = find_adapter(directory)
-    with warnings.catch_warnings():
-        # That the pooler of this checkpoint is new was said in training, and it was saved.
-        warnings.filterwarnings("ignore", message=".*no pooler weights")
+    with quiet_about_poolers():
         model, settings = load_trained(directory, backbone=backbone, fast=fast, door=door)
     freeze(model)
     if state_of(model).door.NAME == "transformers":

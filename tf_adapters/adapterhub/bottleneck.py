@@ -1,8 +1,9 @@
 """Bottleneck adapters in the files of `adapters`."""
 
+import functools
 import re
 
-from tf_adapters.adapterhub.weights import by_key, by_site, name_of, not_imported, prefixes, read_weights
+from tf_adapters.adapterhub.weights import by_key, by_site, check_fixed, name_of, prefixes, read_weights, refuse_setting
 from tf_adapters.errors import InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.models.state import state_of
@@ -120,16 +121,9 @@ def config_from_hub(settings, bottleneck_size, depth, directory):
     """
     theirs = {**_DEFAULTS, **(settings.get("config") or {})}
     versioned = "version" in settings
-
-    def refuse(name, why):
-        raise not_imported(directory, name, theirs[name], why)
-
-    for name in _SWITCHES:
-        if not isinstance(theirs[name], bool):
-            refuse(name, "it must be true or false")
-    for name, value in _FIXED.items():
-        if theirs[name] != value:
-            refuse(name, f"only {value!r} has its like here")
+    refuse = functools.partial(refuse_setting, directory, theirs)
+    fixed = {name: (value, f"only {value!r} has its like here") for name, value in _FIXED.items()}
+    check_fixed(directory, theirs, fixed, _SWITCHES)
     # First versions carry the default of an invertible adapter in every task's file.
     inverted = theirs.get("inv_adapter") or theirs.get("invertible_adapter")
     if inverted and not (not versioned and settings.get("type") == "text_task"):
@@ -195,7 +189,7 @@ def config_for_hub(config, hidden_size, depth):
 def blocks_left(leave_out, depth, directory):
     """The `blocks` of a configuration here, for a `leave_out` there."""
     if leave_out is not None and not (isinstance(leave_out, list) and all(map(is_int, leave_out))):
-        raise not_imported(directory, "leave_out", leave_out, "it must be a list of numbers of blocks")
+        refuse_setting(directory, {"leave_out": leave_out}, "leave_out", "it must be a list of numbers of blocks")
     return tuple(block for block in range(depth) if block not in leave_out) if leave_out else None
 
 
@@ -208,6 +202,6 @@ def check_placement(config, family):
     """Raise InputError where `adapters` computes something else at these places."""
     if config.placement != "ffn" and not family.adapterhub_attention:
         raise InputError(
-            f"An adapter behind the attention of {family.model_type} reads the attention's input in `adapters` 1.3.0, "
-            "and its output here: only adapters behind the feed-forward layer (placement='ffn') mean the same in both."
+            f"Behind the attention of {family.model_type} an adapter reads the attention's input in `adapters` 1.3.0: "
+            "give placement='ffn'."
         )

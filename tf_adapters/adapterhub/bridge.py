@@ -42,9 +42,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     method, settings = read_description(directory)
     read, read_its_head, _ = _reader(method, settings, directory)
     if adapters is not None and method != "fusion":
-        raise InputError(
-            f"{{adapters}} are what a fusion is of, and {directory} holds none: leave it out.", adapters=adapters
-        )
+        raise InputError(f"{{adapters}} are what a fusion is of, and {directory} holds none.", adapters=adapters)
     if method != "peft" and not state.family.on_adapterhub:
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
     for key, ours in (("hidden_size", model.config.hidden_size), ("model_type", model.config.model_type)):
@@ -56,8 +54,7 @@ def import_adapter(model, directory, *, name=None, head=True, adapters=None):
     name = found if name is None else name
     if state.changed(model):
         raise InputError(
-            f"{directory} was trained on a pretrained encoder, and the weights of this model's were changed since: "
-            "import it into a freshly loaded one."
+            f"{directory} is for a pretrained encoder, and the weights of this model's were changed since: load anew."
         )
     if state.adapters:
         # What is imported takes the encoder's own head, whichever stands there now.
@@ -106,7 +103,6 @@ _READERS = {
 _VERSION = "adapters.1.3.0"
 # `method` of a config -> what is written of it.
 _WRITERS = {"bottleneck": bottleneck.files, "lora": lora.files, "fusion": fusion.files}
-_WITHOUT_LIKE = {"ia3": lora.NO_IA3}
 
 
 def export_adapter(model, directory, *, name=None, head=True):
@@ -139,17 +135,16 @@ def export_adapter(model, directory, *, name=None, head=True):
         raise InputError(f"AdapterHub has no adapters for {state.family.model_type}.")
     if "." in (name or state.active):
         raise InputError(
-            "{name}: PyTorch's modules have no dots in their names; give another.", name=name or state.active
+            "{name}: PyTorch's modules have no dots in their names: give another.", name=name or state.active
         )
     method = state.adapters[state.active].config.method
     if method not in _WRITERS:
-        why = _WITHOUT_LIKE.get(method, "it has none of the kind")
+        why = lora.NO_IA3 if method == "ia3" else "it has none of the kind"
         raise InputError(f"An adapter of the method {method!r} cannot be exported to AdapterHub: {why}.")
     written = _WRITERS[method](model, state.active, name)
     if state.changed(model, state.owner):
         raise InputError(
-            "The adapter's LayerNorms were trained, or other weights of the encoder, which AdapterHub's files do not "
-            "hold: train with train_layer_norm='none' to export it."
+            "LayerNorms were trained, or other weights, which AdapterHub's files lack: set train_layer_norm='none'."
         )
     about = {
         "hidden_size": model.config.hidden_size, "model_class": type(model).__name__.removeprefix("TF"),
@@ -177,7 +172,9 @@ def _move(new, directory):
     """Put the files of a folder in the place of an earlier export's. The earlier descriptions go first and the new ones
     come last: killed meanwhile, nothing describes other weights."""
     paths = sorted((path.relative_to(new) for path in new.rglob("*") if path.is_file()), key=_is_description)
-    for path in (HEAD_DESCRIPTION, *FILES["head"], *filter(_is_description, paths)):
+    # A reader takes the one format or the other, by what it is asked for.
+    others = [path.with_name(old) for path in paths for new, old in FILES.values() if path.name == new]
+    for path in (HEAD_DESCRIPTION, *FILES["head"], *filter(_is_description, paths), *others):
         remove_file(directory / path)
     for path in paths:
         (directory / path).parent.mkdir(parents=True, exist_ok=True)

@@ -126,8 +126,8 @@ def find_directory(source):
     # AdapterHub's index was archived in July 2024; its adapters are repositories of huggingface.co.
     if re.fullmatch(r"[\w.-]+@[\w.-]+|[\w.-]+/[\w.-]+@ukp", os.fspath(source)) and not path.exists():
         raise InputError(
-            f"{source}: there is no such directory, and ids of AdapterHub's former index are not looked up: give the "
-            "id of the repository on huggingface.co, such as AdapterHub/bert-base-uncased-pf-sst2."
+            f"{source}: there is no such directory, and ids of AdapterHub's former index are not looked up: give "
+            "one of huggingface.co, such as AdapterHub/bert-base-uncased-pf-sst2."
         )
     folder = hub.find_adapter(source, files=(*hub.FILES, *_NAMES))
     if folder != path and (folder / DESCRIPTIONS["fusion"]).is_file():

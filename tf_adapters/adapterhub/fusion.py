@@ -6,7 +6,7 @@ import numpy as np
 
 from tf_adapters.adapterhub import bottleneck
 from tf_adapters.adapterhub.description import read_description
-from tf_adapters.adapterhub.weights import by_key, by_site, prefixes, read_weights
+from tf_adapters.adapterhub.weights import by_key, by_site, check_fixed, prefixes, read_weights
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.fusion import FusionConfig
 from tf_adapters.models.state import state_of
@@ -27,20 +27,13 @@ def read(model, directory, settings, adapters=None):
     """The name, the `FusionConfig` and the values, by the keys of layers, of the fusion in a directory; as of
     `import_adapter`."""
     theirs = settings["config"]
-    for name, value in _FIXED.items():
-        if theirs.get(name, value) != value:
-            raise InputError(
-                f"{directory}: {name}={shown(theirs[name])} cannot be imported: FusionLayer has only {value!r} "
-                "('dynamic') for it."
-            )
+    only = "FusionLayer has only {!r} ('dynamic') for it"
+    check_fixed(directory, theirs, {name: (value, only.format(value)) for name, value in _FIXED.items()})
     name = str(settings.get("name"))
     names = settings.get("adapter_names") or name.split(",")
     _check_names(names, f"{directory}: adapter_names={shown(names)}")
     if adapters is not None and set(adapters) != set(names):
-        raise InputError(
-            f"{{adapters}} must name the directories of {', '.join(map(repr, names))}, which the fusion is of.",
-            adapters=adapters,
-        )
+        raise InputError(f"{{adapters}} must name the directories of {', '.join(map(repr, names))}.", adapters=adapters)
     configs, saved = {}, {}
     for adapter in names:
         folder = _folder(directory, adapter) if adapters is None else to_path(adapters[adapter])
@@ -98,9 +91,7 @@ def _folder(directory, name):
     for folder in (directory / name, directory.resolve().parent / name):
         if (folder / "adapter_config.json").is_file():
             return folder
-    raise InputError(
-        f"{directory} is of the adapter {name!r}, which is neither in it nor beside it: put its directory there."
-    )
+    raise InputError(f"{directory} is of {name!r}, which is neither in it nor beside it: put its directory there.")
 
 
 def _check_names(names, what):

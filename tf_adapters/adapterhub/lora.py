@@ -3,7 +3,7 @@
 import re
 
 from tf_adapters.adapterhub.bottleneck import blocks_left, blocks_left_out
-from tf_adapters.adapterhub.weights import by_key, by_site, name_of, not_imported, read_weights
+from tf_adapters.adapterhub.weights import by_key, by_site, check_fixed, name_of, read_weights, refuse_setting
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
 from tf_adapters.methods.lora import LoraConfig
@@ -70,10 +70,8 @@ def dense_layers(model):
         for place in DENSE_PLACES:
             site = state.sites.get((number, place))
             kernel = (getattr(*state.family.dense(block, place)) if site is None else site.dense).kernel
-            denses[number, place] = (
-                pytorch_name(kernel.name, kernel.shape)[0].removesuffix(".weight"),
-                tuple(kernel.shape),
-            )
+            name, _ = pytorch_name(kernel.name, kernel.shape)
+            denses[number, place] = name.removesuffix(".weight"), tuple(kernel.shape)
     return denses
 
 
@@ -91,19 +89,14 @@ def files(model, active, name):
 def config_from_hub(settings, depth, directory):
     """The `LoraConfig` of an `adapter_config.json`; InputError for what LoraConfig cannot say."""
     theirs = {**_DEFAULTS, **settings["config"]}
-    for name, (value, why) in _FIXED.items():
-        if theirs[name] != value:
-            raise not_imported(directory, name, theirs[name], why)
-    for name in ("selfattn_lora", "intermediate_lora", "output_lora"):
-        if not isinstance(theirs[name], bool):
-            raise not_imported(directory, name, theirs[name], "it must be true or false")
+    check_fixed(directory, theirs, _FIXED, ("selfattn_lora", "intermediate_lora", "output_lora"))
     letters = theirs["attn_matrices"] or []
     if not isinstance(letters, list) or not all(isinstance(letter, str) and letter in _MATRICES for letter in letters):
-        raise not_imported(directory, "attn_matrices", letters, f"it must be a list of {', '.join(_MATRICES)}")
+        refuse_setting(directory, theirs, "attn_matrices", f"it must be a list of {', '.join(_MATRICES)}")
     targets = [place for letter, place in _MATRICES.items() if theirs["selfattn_lora"] and letter in letters]
     targets += [place for place in ("intermediate", "output") if theirs[f"{place}_lora"]]
     if not targets:
-        raise not_imported(directory, "attn_matrices", letters, "there is no LoRA")
+        refuse_setting(directory, theirs, "attn_matrices", "there is no LoRA")
     # Before 1.1.0 they computed without the scale, and later versions read such files so.
     version = re.match(r"adapters\.(\d{1,9})\.(\d{1,9})", str(settings.get("version")))
     unscaled = version is not None and (int(version[1]), int(version[2])) < (1, 1)
@@ -120,8 +113,7 @@ def config_for_hub(config, depth):
     """The `config` of an `adapter_config.json` for a `LoraConfig`; InputError for what it cannot say."""
     if "attention_output" in config.targets:
         raise InputError(
-            "{targets} cannot be exported to AdapterHub: its LoRA has no place at 'attention_output', the dense layer "
-            "behind the attention.",
+            "{targets} cannot be exported to AdapterHub: its LoRA has no place at 'attention_output'.",
             targets=config.targets,
         )
     matrices = [letter for letter, place in _MATRICES.items() if place in config.targets]

@@ -1,13 +1,14 @@
 """LoRA in the directories of PEFT."""
 
 import dataclasses
+import functools
 import re
 
 import tensorflow as tf
 
 from tf_adapters.adapterhub.description import HEAD_TYPES, HeadDescription
 from tf_adapters.adapterhub.lora import dense_layers, values
-from tf_adapters.adapterhub.weights import by_site, check_kind, matched, not_imported, read_weights
+from tf_adapters.adapterhub.weights import by_site, check_kind, matched, read_weights, refuse_setting
 from tf_adapters.errors import InputError, shown
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.models.state import state_of
@@ -72,9 +73,7 @@ def read_head(model, state, directory, settings):
         # Pretrained or not, PEFT leaves the encoder's as it is in its files.
         if not _has_file_of_pooler(state):
             raise InputError(
-                f"{path} has no pooler, and neither has {state.source}: the one that its head was trained on was drawn "
-                "at random and is lost; pass {head}.",
-                head=False,
+                f"{path} has no pooler, and neither has {state.source}: its head's is lost; pass {{head}}.", head=False
             )
         targets = {name: target for name, target in targets.items() if name not in pooler}
     return matched(weights, targets, path), has_pooler, None
@@ -89,15 +88,12 @@ def describe_head(directory, settings):
         other = next((name for name in weights if not _is_lora(name)), None)
         if other is not None:
             raise InputError(
-                f"{path} holds {shown(other)}, which is neither LoRA nor of a head known here: pass {{head}}.",
-                head=False,
+                f"{path} holds {shown(other)}, neither LoRA nor of a known head: pass {{head}}.", head=False
             )
         return None
     head = _head_of(settings)
     if head is None:
-        raise InputError(
-            f"{path} has a head, and adapter_config.json does not say for what task: pass {{head}}.", head=False
-        )
+        raise InputError(f"{path} has a head, and adapter_config.json no task for it: pass {{head}}.", head=False)
     return HeadDescription(
         path, head, name=None, flexible=None, label2id={f"LABEL_{number}": number for number in range(len(last))}
     )
@@ -123,8 +119,8 @@ def _refuse_trained_encoder(model, names, path):
         part = name.removeprefix(f"{base}.").partition(".")[0]
         if part in encoder or name.startswith(f"{base}.") and part != "pooler":
             raise InputError(
-                f"{path} holds {shown(name)}, which is of the encoder itself and not LoRA: it was trained too, or made "
-                "larger. Merge all of it in PEFT (merge_and_unload), and load what that saves as an encoder."
+                f"{path} holds {shown(name)}, which is of the encoder itself and not LoRA: merge all of it in PEFT "
+                "(merge_and_unload), and load what that saves as an encoder."
             )
 
 
@@ -144,13 +140,9 @@ def _scales(settings, directory):
     """A `LoraConfig` without its places; InputError for what has no like here."""
     if settings["peft_type"] != "LORA":
         raise InputError(
-            f"{directory} is PEFT's with peft_type={shown(settings['peft_type'])}: of PEFT's directories those of "
-            "'LORA' can be imported."
+            f"{directory} has peft_type={shown(settings['peft_type'])}: of PEFT's directories those of 'LORA' are read."
         )
-
-    def refuse(name, why):
-        raise not_imported(directory, name, settings[name], why)
-
+    refuse = functools.partial(refuse_setting, directory, settings)
     if settings.get("bias", "none") != "none":
         refuse("bias", "the encoder's biases were trained, which stay as they are here ('none')")
     start = settings.get("init_lora_weights", True)
@@ -219,6 +211,5 @@ def _regex(function, name, pattern, *more, directory):
     except (re.error, RecursionError, OverflowError, tf.errors.InvalidArgumentError, ValueError) as error:
         reason = str(getattr(error, "message", error)).rpartition("error: ")[2].partition(" [Op")[0][:100]
         raise InputError(
-            f"{directory}: {shown(pattern)} in adapter_config.json is no regular expression that is read here "
-            f"({reason}): name the dense layers in a list."
+            f"{directory}: {shown(pattern)} is no regular expression that is read here ({reason}): give a list."
         ) from None

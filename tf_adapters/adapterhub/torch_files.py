@@ -84,14 +84,9 @@ class _Tensor(typing.NamedTuple):
     def check(self, storages):
         """The number of its numbers; `_Refused` if the storage has fewer."""
         whole = (self.offset, *self.size, *self.stride)
-        if (
-            len(self.size) != len(self.stride)
-            or len(self.size) > 8
-            or any(type(n) is not int or not 0 <= n < 2**62 for n in whole)
-        ):
-            raise _Refused(
-                f"it holds a tensor of size {str(self.size)[:60]} and stride {str(self.stride)[:60]}: it is damaged"
-            )
+        wrong = any(type(n) is not int or not 0 <= n < 2**62 for n in whole)
+        if wrong or not len(self.size) == len(self.stride) <= 8:
+            raise _Refused(f"a tensor has size {str(self.size)[:60]} and stride {str(self.stride)[:60]}: it is damaged")
         last = self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride))
         count = len(storages[self.storage.key])
         if 0 not in self.size and last >= count:
@@ -138,12 +133,8 @@ class _Unpickler(pickle.Unpickler):
         return found
 
     def persistent_load(self, identity):
-        if (
-            type(identity) is not tuple
-            or len(identity) < 5
-            or identity[0] != "storage"
-            or type(identity[2]) not in (str, int)
-        ):
+        known = type(identity) is tuple and len(identity) >= 5 and identity[0] == "storage"
+        if not known or type(identity[2]) not in (str, int):
             raise _Refused("it has an unknown reference")
         kind = identity[1]
         if type(kind) is not _Name or kind.module != "torch":

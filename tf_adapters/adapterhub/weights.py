@@ -39,8 +39,7 @@ def name_of(settings, weights, path):
     if settings.get("name"):
         if not isinstance(settings["name"], str) or len(settings["name"]) > 200:
             raise InputError(
-                f"{path}: the adapter's name is {shown(settings['name'])}, and must be a text of at most 200 "
-                "characters."
+                f"{path}: the adapter's name is {shown(settings['name'])}, not one of at most 200 letters."
             )
         return settings["name"]
     names = {match[1] for key in weights if (match := re.search(r"(?:adapters|loras)\.([^.]+)\.", key))}
@@ -49,9 +48,20 @@ def name_of(settings, weights, path):
     return names.pop()
 
 
-def not_imported(directory, name, value, why):
-    """The InputError for a setting of a directory that has no like here."""
-    return InputError(f"{directory}: {name}={shown(value)} cannot be imported: {why}.")
+def refuse_setting(directory, settings, name, why):
+    """Raise the InputError for a setting of a directory that has no like here."""
+    raise InputError(f"{directory}: {name}={shown(settings.get(name))} cannot be imported: {why}.")
+
+
+def check_fixed(directory, settings, fixed, switches=()):
+    """Raise it where a setting has another value than in `fixed`, a dict from its name to `(value, why)`, or where a
+    switch is neither true nor false."""
+    for name, (value, why) in fixed.items():
+        if settings.get(name, value) != value:
+            refuse_setting(directory, settings, name, why)
+    for name in switches:
+        if not isinstance(settings[name], bool):
+            refuse_setting(directory, settings, name, "it must be true or false")
 
 
 def prefixes(model, rest):
@@ -151,8 +161,8 @@ def matched(weights, targets, path):
         value = np.asarray(value, np.float32).T if transposed else np.asarray(value, np.float32)
         if value.shape != tuple(variable.shape):
             raise InputError(
-                f"{path}: {name} is {value.shape}, and the model's is {tuple(variable.shape)}: load the encoder with "
-                "as many labels, or pass {head}.",
+                f"{path}: {name} is {value.shape}, not {tuple(variable.shape)}: load the encoder with as many labels, "
+                "or pass {head}.",
                 head=False,
             )
         values[name] = variable, value
@@ -178,9 +188,7 @@ def head_files(model, state, name):
         return {"config": None, "label2id": labels, "name": None, "num_labels": model.config.num_labels}, named
     if head != "classification":
         raise InputError(
-            f"The head of this {type(model).__name__} has a pooler of its own, which AdapterHub's files have in heads "
-            "of classification alone: pass {head}.",
-            head=False,
+            "The head has a pooler of its own, which AdapterHub has in classification alone: pass {head}.", head=False
         )
     # A pooler that was trained with the head is the first layer of a flexible head there.
     pooler, layers = _dense_layers(model, state)

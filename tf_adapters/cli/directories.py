@@ -130,8 +130,7 @@ def check_writable(path, *, option="--output"):
     ancestor = path.absolute().parent
     while not os.path.lexists(ancestor):
         ancestor = ancestor.parent
-    # What is written has a longer name until it is complete.
-    longest = os.pathconf(ancestor, "PC_NAME_MAX") - len(".12345678.tmp.")
+    longest = os.pathconf(ancestor, "PC_NAME_MAX")
     for part in path.absolute().relative_to(ancestor).parts:
         if len(os.fsencode(part)) > longest:
             raise InputError(

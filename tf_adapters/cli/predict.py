@@ -193,13 +193,13 @@ def _label_by_one(console, named, settings, source, scoring, door):
 
 def _label_by_several(console, named, settings, source, scoring, door):
     """The same by adapters that share the encoder: a record has an entry for each."""
-    from tf_adapters.serving.bank import BankScorer
+    from tf_adapters.serving.bank import outputs_by_task
 
-    scorer = BankScorer(load_bank(named, source, console, door=door), batch_size=scoring.batch_size)
+    bank = load_bank(named, source, console, door=door)
     tasks = {name: task_of(of_task) for name, of_task in settings.items()}
 
     def label(rows, progress):
-        outputs = scorer.outputs(rows.text, rows.text_pair, progress=progress)
+        outputs = outputs_by_task(bank, rows.text, rows.text_pair, batch_size=scoring.batch_size, progress=progress)
         records = {name: get_kind(kind).records(rows, outputs[name], labels) for name, (kind, labels) in tasks.items()}
         return [dict(zip(records, row)) for row in zip(*records.values())]
 

@@ -132,13 +132,12 @@ class MethodPool(_Pool):
 
     A subclass says how it is called, and, of a config, a place and the `(inputs, outputs)` of what stands there:
     `size_of`, by which tasks share a pool; `saved`, the shapes of a directory's parts by their names; and `row`, what
-    is stored of them.
+    is stored of them, whose shapes by name `_shapes` has of a size.
 
     Args:
         size: tuple, as of `size_of`.
-        ops: module of `layers.ops`, whose activations are computed; a subclass takes it.
-        shapes: dict from a name to the shape of what a row has of it. Row 0 is zero.
-        dtype: of the stored weights.
+        ops: module of `layers.ops`, whose activations are computed.
+        dtype: of the stored weights; row 0 is zero.
 
     Attributes:
         side: `"outputs"`, or `"inputs"` of a pool that changes what a dense layer reads.
@@ -155,7 +154,8 @@ class MethodPool(_Pool):
 
     side, insertion, elementwise = "outputs", None, False
 
-    def __init__(self, size, shapes, *, dtype="float32"):
+    def __init__(self, size, ops, *, dtype="float32"):
+        shapes = self._shapes(*size)
         self.size, self.parts = size, tuple(shapes)
         name = "_".join(map(str, (type(self).__name__, *size)))
         self.table = RowTable(
@@ -179,8 +179,8 @@ class AdapterPool(MethodPool):
     """
 
     def __init__(self, size, ops, *, dtype="float32"):
+        super().__init__(size, ops, dtype=dtype)
         _, _, activation, self.insertion, self.layers, self.inner_norm, self.interaction = size
-        super().__init__(size, self._shapes(*size), dtype=dtype)
         self._activation_function = ops.activation(activation)
 
     @staticmethod
@@ -232,9 +232,6 @@ class LoraPool(MethodPool):
 
     Reference: Hu et al. 2022, section 4.1.
     """
-
-    def __init__(self, size, ops, *, dtype="float32"):
-        super().__init__(size, self._shapes(*size), dtype=dtype)
 
     @classmethod
     def _shapes(cls, inputs, units, rank):
@@ -296,8 +293,12 @@ class ScalePool(MethodPool):
     elementwise = True
 
     def __init__(self, size, ops, *, dtype="float32"):
-        super().__init__(size, {"excess": size[:1]}, dtype=dtype)
+        super().__init__(size, ops, dtype=dtype)
         self.side = size[1]
+
+    @staticmethod
+    def _shapes(units, side):
+        return {"excess": (units,)}
 
     @staticmethod
     def size_of(config, place, shape):

@@ -14,6 +14,10 @@ INNER_NORMS = ("none", "before", "after")
 INTERACTIONS = ("add", "multiply")
 INIT_DISTRIBUTIONS = ("truncated", "normal")
 _DETAIL = "Adapter in detail"
+# What a config and its layers have in common, beside the size.
+_OF_LAYER = (
+    "activation", "init_stddev", "init_distribution", "dropout", "hidden_layers", "inner_norm", "scaling", "interaction"
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,13 +177,8 @@ class AdapterConfig(MethodConfig):
         return len(set(self.sites(depth).values())) * self.parameters_per_adapter(hidden_size)
 
     def layer(self, place, shape, *, ops, **settings):
-        """As of `MethodConfig`."""
-        names = (
-            *("activation", "init_stddev", "init_distribution", "dropout"),
-            *("hidden_layers", "inner_norm", "scaling", "interaction"),
-        )
         make = ops.layer(Bottleneck)
-        return make(self.bottleneck_size, **{name: getattr(self, name) for name in names}, **settings)
+        return make(self.bottleneck_size, **{name: getattr(self, name) for name in _OF_LAYER}, **settings)
 
 
 class Bottleneck(MethodLayer):
@@ -233,16 +232,10 @@ class Bottleneck(MethodLayer):
         check_choice("inner_norm", inner_norm, INNER_NORMS)
         check_choice("interaction", interaction, INTERACTIONS)
         check_choice("init_distribution", init_distribution, INIT_DISTRIBUTIONS)
-        self.bottleneck_size = bottleneck_size
-        self.activation = activation
-        self.init_stddev = init_stddev
-        self.init_distribution = init_distribution
-        self.dropout = dropout
-        self.hidden_layers = hidden_layers
-        self.inner_norm = inner_norm
-        self.scaling = scaling
-        self.interaction = interaction
-        self.seed = seed
+        self.bottleneck_size, self.activation, self.dropout, self.seed = bottleneck_size, activation, dropout, seed
+        self.init_stddev, self.init_distribution = init_stddev, init_distribution
+        self.hidden_layers, self.inner_norm = hidden_layers, inner_norm
+        self.scaling, self.interaction = scaling, interaction
         check_activation(activation)
         self._activation_function = self.ops.activation(activation)
         self._dropout_layer = self.ops.dropout(dropout, None if seed is None else seed + 2) if dropout else None
@@ -253,7 +246,6 @@ class Bottleneck(MethodLayer):
         return (self.hidden_layers, self.inner_norm, self.scaling, self.interaction) == (1, "none", 1.0, "add")
 
     def is_fused(self, training):
-        """As of `MethodLayer`."""
         return self.is_plain and not (self.dropout and training) and self.activation in FUSED
 
     def build(self, input_shape):
@@ -327,10 +319,7 @@ class Bottleneck(MethodLayer):
         return input_shape
 
     def get_config(self):
-        names = (
-            "bottleneck_size", "activation", "init_stddev", "init_distribution", "dropout", "hidden_layers",
-            "inner_norm", "scaling", "interaction", "seed",
-        )  # fmt: skip
+        names = ("bottleneck_size", *_OF_LAYER, "seed")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 

@@ -24,7 +24,6 @@ class DoraConfig(LoraConfig):
     method = "dora"
 
     def layer(self, place, shape, *, ops, **settings):
-        """As of `MethodConfig`."""
         return ops.layer(Dora)(shape[1], rank=self.rank, alpha=self.alpha, dropout=self.dropout, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size):
@@ -66,7 +65,6 @@ class Dora(Lora):
         return outputs + (outputs - ops.cast(bias, kind)) * ops.cast(excess, kind) + update * ops.cast(factor, kind)
 
     def merged(self, kernel, bias):
-        """As of `MethodLayer`."""
         update = self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
         direction = kernel.astype(np.float64) + self.scaling * update
         before, after = (np.linalg.norm(values, axis=0) for values in (kernel.astype(np.float64), direction))

@@ -72,7 +72,6 @@ class FusionConfig(MethodConfig):
         return next(iter(self.adapters.values())).blocks
 
     def why_not_banked(self):
-        """As of `MethodConfig`."""
         return (
             "fuses adapters by three matrices of the hidden size at each place, too much for each row to bring its own"
         )
@@ -82,7 +81,6 @@ class FusionConfig(MethodConfig):
         return next(iter(self.adapters.values())).sites(depth)
 
     def layer(self, place, shape, *, ops, **settings):
-        """As of `MethodConfig`."""
         adapters = {
             name: config.layer(
                 place, shape, ops=ops, **{**settings, "name": settings["name"] + ops.weight_name(".") + name}
@@ -101,7 +99,6 @@ class FusionConfig(MethodConfig):
         return self.parameters(depth, hidden_size) + adapters
 
     def to_dict(self):
-        """As of `MethodConfig`."""
         return {**super().to_dict(), "adapters": {name: config.to_dict() for name, config in self.adapters.items()}}
 
 

@@ -89,7 +89,6 @@ class IA3(MethodLayer):
         return dense(inputs * scale) if self.side == "inputs" else dense(inputs) * scale
 
     def merged(self, kernel, bias):
-        """As of `MethodLayer`."""
         scale = self.scale.numpy()
         return (kernel * scale[:, None], bias) if self.side == "inputs" else (kernel * scale, bias * scale)
 

@@ -66,7 +66,6 @@ class LoraConfig(MethodConfig):
         }
 
     def layer(self, place, shape, *, ops, **settings):
-        """As of `MethodConfig`."""
         return ops.layer(Lora)(shape[1], rank=self.rank, alpha=self.alpha, dropout=self.dropout, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size):
@@ -135,15 +134,12 @@ class Lora(MethodLayer):
         return ops.like(ops.matmul(narrow, wide), inputs)
 
     def merged(self, kernel, bias):
-        """As of `MethodLayer`."""
         update = self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
         return (kernel + self.scaling * update).astype(np.float32), bias
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in ("units", "rank", "alpha", "dropout", "seed")},
-        }
+        names = ("units", "rank", "alpha", "dropout", "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 __getattr__ = in_keras2(LoraLayer=Lora)

@@ -60,10 +60,12 @@ A door has
     Undo                                    what `models.transaction` needs
 """
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from typing import Optional, Sequence
 
 from tf_adapters._installation import MissingPackageError, check_first_door
@@ -79,8 +81,8 @@ def only_first_door(model, what):
     there."""
     if door_of(model).NAME != "transformers":
         raise InputError(
-            f"{what} takes models of transformers, and {{model}} is of KerasHub: load the encoder by "
-            "load_backbone(..., door='transformers'); save_adapter and load_adapter bring what was trained here.",
+            f"{what} takes models of transformers, and not {{model}}: load the encoder by load_backbone(..., "
+            "door='transformers'); directories go through both doors.",
             model=type(model).__name__,
         )
 
@@ -90,9 +92,8 @@ def only_on_tensorflow(model, what):
     backend = door_of(model).backend()
     if backend != "tensorflow":
         raise InputError(
-            f"{what} writes graphs of TensorFlow, and Keras is on {backend}: save_adapter(model, directory), and in a "
-            "process with KERAS_BACKEND=tensorflow load_trained(directory, door='keras-hub'); the command `tf-adapters "
-            "export directory --backend tensorflow` does so too."
+            f"{what} writes graphs of TensorFlow, and Keras is on {backend}: save_adapter, and load_trained(directory, "
+            "door='keras-hub') with KERAS_BACKEND=tensorflow, or `tf-adapters export DIR --backend tensorflow`."
         )
 
 
@@ -108,11 +109,23 @@ def door_of(model):
         # A Keras that nobody has imported has no models.
         if isinstance(model, getattr(sys.modules.get(keras), "Model", ())):
             return door_called(name)
-    raise InputError(
-        "{model} is not a transformers TensorFlow model: build one with tf_adapters.load_backbone or a TFBertFor... "
-        "class.",
+    raise no_model(model)
+
+
+def no_model(model):
+    """The InputError for what no door takes."""
+    return InputError(
+        "{model} is not a transformers TensorFlow model: call tf_adapters.load_backbone or a TFBertFor... class.",
         model=type(model).__name__,
     )
+
+
+@contextlib.contextmanager
+def quiet_about_poolers():
+    """While it lasts, no warning tells that a checkpoint has no pooler: that was said in training, and it was saved."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*no pooler weights")
+        yield
 
 
 def load_backbone(
@@ -179,7 +192,5 @@ def choose_door(door):
     if door not in DOORS:
         raise InputError(f"{{door}} is unknown: use {' or '.join(map(repr, DOORS))}.", door=door)
     if door == "keras-hub" and importlib.util.find_spec("keras_hub") is None:
-        raise InputError(
-            "{door} needs KerasHub, which is for Python 3.11 and later: run `pip install keras-hub`.", door=door
-        )
+        raise InputError("{door} needs KerasHub and Python 3.11 or later: run `pip install keras-hub`.", door=door)
     return door

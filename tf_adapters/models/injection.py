@@ -65,17 +65,13 @@ def add_adapters(
     state = state_of(model)
     config = AdapterConfig() if config is None else config
     if not isinstance(config, MethodConfig):
-        raise InputError(
-            "{config} must be an AdapterConfig or its like; a recipe's is get_recipe(NAME).adapter.", config=config
-        )
+        raise InputError("{config} must be an AdapterConfig or its like, as get_recipe(NAME).adapter.", config=config)
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_.-]+", name):
         raise InputError("{name} must consist of letters from a to z, digits, '_', '-' and '.'.", name=name)
     # PyTorch has no dots in names, so that two would be one.
     for other in (other for other in state.adapters if other.replace(".", "_") == name.replace(".", "_")):
         raise InputError(
-            f"{{name}}: the model already has an adapter of that name; remove_adapters(model, name={other!r}) takes it "
-            "out, another name adds a second one.",
-            name=name,
+            f"{{name}}: the model already has an adapter of that name: give another, or remove {other!r}.", name=name
         )
     check_fast(state, fast)
     blocks = state.family.blocks(model)
@@ -182,9 +178,7 @@ def set_active(model: Model, name: str, *, blocks: Optional[Iterable[int]] = Non
         stand = False
     if not stand:
         raise InputError(
-            f"{{blocks}} must be a list of some of {adapted}, the blocks in which the adapter {name!r} stands, or "
-            "None.",
-            blocks=blocks,
+            f"{{blocks}} must be a list of some of {adapted}, which have the adapter {name!r}, or None.", blocks=blocks
         )
     state.let(model, active=name, active_blocks=chosen)
 
@@ -241,9 +235,7 @@ def check_acts(state, what):
     if state.active is None:
         return
     if not state.enabled:
-        raise InputError(
-            f"{what} is of the active adapter, and inside disable_adapters(model) none acts: call it outside."
-        )
+        raise InputError(f"{what} is of the active adapter, and inside disable_adapters(model) none acts: leave it.")
     if state.active_blocks is not None:
         raise InputError(
             f"{what} is of all blocks, and of the adapter {state.active!r} only those of the blocks "
@@ -317,13 +309,11 @@ def merge_adapter(model: Model) -> Model:
     if len(state.adapters) > 1:
         others = ", ".join(repr(name) for name in state.adapters if name != state.active)
         raise InputError(
-            f"The model has other adapters ({others}), which fit the unchanged encoder alone: remove them first."
+            f"The model has other adapters ({others}), which need the encoder as it is: remove them first."
         )
     sites = _sites(model, state)
     if not sites:
-        raise InputError(
-            f"An adapter of the method {config.method!r} is no update of the encoder's weights and cannot be merged."
-        )
+        raise InputError(f"An adapter of the method {config.method!r} is no update of weights and cannot be merged.")
     check_not_cast(model.weights, "merge_adapter(model)")
     for site, (kernel, bias) in zip(sites, _merged(state, sites)):
         state.write(site.dense.kernel, kernel)

@@ -19,25 +19,28 @@ REFUSAL = (
 )
 
 
-def refuse(*arguments, **settings):
-    """In place of a method that writes a whole model, and of `get_config`, which Keras asks before it does.
+def refusing(sentence):
+    """What stands for a method of Keras that a model with adapters cannot have."""
 
-    Where Keras writes computation alone, as in `export`, it passes over a `get_config` that is not implemented.
-    """
-    raise NotImplementedError(REFUSAL)
+    def refuse(*arguments, **settings):
+        raise NotImplementedError(sentence)
+
+    return refuse
+
+
+# For what writes a whole model, and for `get_config`, which Keras asks before it does. Where Keras writes computation
+# alone, as in `export`, it passes over a `get_config` that is not implemented.
+refuse = refusing(REFUSAL)
 
 
 def check_all_is_on_the_model(name, adapters, enabled):
     """Raise InputError where a file of a model's weights would not hold all that its adapters need, or give it back."""
     if len(adapters) > 1:
         raise InputError(
-            f"{name}: each adapter of the model ({', '.join(adapters)}) has LayerNorms and a head of its own, "
-            "and such a file holds those of one: use save_adapter and load_adapter for each."
+            f"{name}: each adapter of the model ({', '.join(adapters)}) has its own head: use save_adapter."
         )
     if not enabled:
-        raise InputError(
-            f"{name}: inside disable_adapters(model) the adapter's LayerNorms are not on the model: do it outside."
-        )
+        raise InputError(f"{name}: inside disable_adapters(model) its LayerNorms are not on the model: do it outside.")
 
 
 class KeptInDirectories:
@@ -85,10 +88,7 @@ def watch(model, state):
 def _save(one, state, filepath, *arguments, **settings):
     check_all_is_on_the_model("save_weights", state.adapters, state.enabled)
     if str(filepath).endswith("5") and any(variable.dtype == "bfloat16" for variable in filter(is_cast, one.weights)):
-        raise InputError(
-            "save_weights: cast_frozen keeps the encoder in bfloat16, which no .h5 file gives back: leave .h5 out "
-            "of the path, and TensorFlow writes a checkpoint."
-        )
+        raise InputError("save_weights: no .h5 file gives back the bfloat16 of cast_frozen: leave .h5 out of the path.")
     return type(one).save_weights(one, filepath, *arguments, **settings)
 
 
@@ -110,9 +110,8 @@ def _load(one, model, state, filepath, *arguments, **settings):
         if _frozen(model, state) != before:
             if state.adapters:
                 raise InputError(
-                    "load_weights: the file has other values of the encoder's frozen weights, and so another encoder, "
-                    "or one that was trained: load that encoder first, add the adapter, and call set_trainable as when "
-                    "the file was saved."
+                    "load_weights: the file is of another encoder, or one that was trained: load that encoder first, "
+                    "add the adapter, and call set_trainable as then."
                 )
             check_not_cast(model.weights, "load_weights of another encoder")
             state.forget_origin()
@@ -152,10 +151,7 @@ def _check_adapters_came(state, path):
     wanted = set(map(checksum, wanted))
     unread = [name for name, value in sums.items() if "adapters/" in name and value not in wanted]
     if unread or not wanted <= set(sums.values()):
-        raise InputError(
-            f"load_weights: {path} has another adapter than {state.active!r} of this model: give the model one of its "
-            "name, its method and its places."
-        )
+        raise InputError(f"load_weights: {path} has another adapter than {state.active!r}, or places that differ.")
 
 
 def _frozen(model, state):

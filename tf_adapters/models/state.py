@@ -362,9 +362,7 @@ class ModelState:
         if self.newly_initialized:
             return
         if self.adapters:
-            raise InputError(
-                "A head with a pooler of its own fits a model without adapters alone: load it into a model of its own."
-            )
+            raise InputError("A head with a pooler of its own fits a model without adapters alone: load it into one.")
         self.origin(model)
         self.newly_initialized = [self.family.pooler(model)]
 
@@ -411,10 +409,7 @@ def state_of(model):
     _check_whose(model, family, state)
     if state is None:
         if not model.built or not model.weights:
-            raise InputError(
-                "{model} has no weights yet: call it once, or model.build_in_name_scope(), first.",
-                model=type(model).__name__,
-            )
+            raise InputError("{model} has no weights yet: call it once, or build it.", model=type(model).__name__)
         state = model._tf_adapters = ModelState(model)
     return state
 
@@ -439,8 +434,7 @@ def _check_whose(model, family, state):
     if others:
         raise InputError(
             f"{{model}} stands on an encoder with adapters ({', '.join(others[0].adapters)}) that were added to "
-            f"another model, {others[0].named}: go on with that one, or remove_adapters from it, or load the encoder "
-            "again.",
+            f"another model, {others[0].named}: go on with that one, remove_adapters from it, or load anew.",
             model=named,
         )
     if state is not None and state.adapters and not all(mark is state for mark in marks):

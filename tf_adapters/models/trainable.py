@@ -129,9 +129,7 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
         state.freezing = None
         door.forget_traces(model)
     elif state.trainable is None and len(trains) == len(model.weights) and not any(map(is_cast, model.weights)):
-        raise InputError(
-            "cast_frozen(model): nothing is frozen; call set_trainable(model, ...) or freeze(model) first."
-        )
+        raise InputError("cast_frozen(model): nothing is frozen: call set_trainable(model, ...) or freeze(model).")
     return model
 
 
@@ -148,8 +146,7 @@ def _chosen_variables(model, state, mode):
     if mode == "adapters":
         if active is None:
             raise InputError(
-                "{mode}: the model has no adapters; call add_adapters(model, config) first, or choose "
-                "'full', 'top-N', 'layer-norm', 'bias' or 'head'.",
+                "{mode}: the model has no adapters: call add_adapters(model, config), or choose another mode.",
                 mode="adapters",
             )
         norms = state.layer_norm_variables(model, active.config.train_layer_norm, active.config.blocks)

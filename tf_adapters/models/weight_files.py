@@ -6,6 +6,7 @@ These names depend neither on Keras scopes nor on injection.
 import contextlib
 import importlib.util
 import pathlib
+import re
 
 import ml_dtypes
 import numpy as np
@@ -59,8 +60,8 @@ class SafetensorsFiles:
                 part = handle.get_slice(name)
                 if len(part.get_shape()) > _MOST_DIMENSIONS or part.get_dtype() not in _DTYPES:
                     raise InputError(
-                        f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of the type {part.get_dtype()}: "
-                        f"a weight has at most {_MOST_DIMENSIONS}, of {', '.join(_DTYPES)}."
+                        f"{file}: {shown(name)} has {len(part.get_shape())} dimensions of {part.get_dtype()}, and not "
+                        f"at most {_MOST_DIMENSIONS} of {', '.join(_DTYPES)}."
                     )
                 # TensorFlow's names lack the model's scope here, which the converter takes off.
                 known_as = _modern(pytorch_name(f"model/{name}", part.get_shape())[0] if ours else name)
@@ -109,9 +110,7 @@ class H5File:
     def _note(self, path, item):
         if hasattr(item, "shape"):
             if item.external or item.is_virtual:
-                raise InputError(
-                    f"{self.path}: {shown(path)} is kept in another file, which is not read: fetch the model again."
-                )
+                raise InputError(f"{self.path}: {shown(path)} is kept in another file, which is not read.")
             if item.dtype.kind not in "fiu" or item.shape is None or "/" not in path:
                 raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.
@@ -143,11 +142,7 @@ class H5File:
 
 def _modern(name):
     """Checkpoints converted from the first TensorFlow release call LayerNorm's weights gamma and beta."""
-    if name.endswith("LayerNorm.gamma"):
-        return name[: -len("gamma")] + "weight"
-    if name.endswith("LayerNorm.beta"):
-        return name[: -len("beta")] + "bias"
-    return name
+    return re.sub(r"(?<=LayerNorm\.)(gamma|beta)$", lambda found: {"gamma": "weight", "beta": "bias"}[found[0]], name)
 
 
 def read_tensors(path):
@@ -187,11 +182,7 @@ def open_weights(directory, candidates):
             yield SafetensorsFiles(path, [path])
         return
     pickles = sorted(path.name for path in directory.glob("*.bin"))
-    advice = (
-        f"; {pickles[0]} is a PyTorch pickle, which is never opened here: use a revision of the model with safetensors"
-        if pickles
-        else ""
-    )
+    advice = f"; {pickles[0]} is a pickle, which is never opened: use a revision with safetensors" if pickles else ""
     raise InputError(f"{directory} holds none of {', '.join(candidates)}{advice}.")
 
 
@@ -202,11 +193,10 @@ def check_finite(arrays, source, *, dtype="float32"):
     for name, value in arrays.items():
         # Not by an array of comparisons, which takes five times as long. NaN is passed on, and compares as false.
         if value.size and not -largest <= float(value.min()) <= float(value.max()) <= largest:
-            what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
-            raise InputError(
-                f"{source}: {name} holds "
-                f"{what if dtype == 'float32' else f'numbers beyond what {dtype} holds: store it as float32'}."
-            )
+            what = f"numbers beyond what {dtype} holds: store it as float32"
+            if dtype == "float32":
+                what = "NaN or infinity (or what float32 cannot hold): train or fetch the weights again"
+            raise InputError(f"{source}: {name} holds {what}.")
 
 
 def read_weights(door, named, prefix, directory, kept=()):
@@ -234,8 +224,7 @@ def read_weights(door, named, prefix, directory, kept=()):
         lost = [name for name in missing if not name.startswith(pooler)]
         if lost:
             raise InputError(
-                f"{weights.path} lacks {len(lost)} weights of the encoder that config.json describes, {lost[0]} the "
-                "first: the file belongs to another architecture or is incomplete."
+                f"{weights.path} lacks {len(lost)} weights of the encoder in config.json, {lost[0]} the first."
             )
         _refuse_unread(weights, [key for key in keys if key not in named], prefix, pooler)
         for name, (variable, transposed) in named.items():
@@ -248,9 +237,7 @@ def read_weights(door, named, prefix, directory, kept=()):
             if shape != expected:
                 if not name.startswith(prefix):
                     continue  # a head for another number of labels
-                raise InputError(
-                    f"{weights.path}: {keys[name]} has shape {shape}, and config.json asks for {expected}."
-                )
+                raise InputError(f"{weights.path}: {keys[name]} has shape {shape} and config.json asks for {expected}.")
             value = weights.read(keys[name])
             check_finite({keys[name]: value}, weights.path)
             value = value.T if transposed else value
@@ -258,8 +245,7 @@ def read_weights(door, named, prefix, directory, kept=()):
                 # A pooler of the files fits no other encoder, however this one came to its values.
                 if not np.array_equal(variable.numpy(), value.astype(np.float32)):
                     raise InputError(
-                        f"model: its encoder was changed since it was loaded ({name} is not as in {weights.path}), and "
-                        "a new head may need the pooler of these files: load the encoder again."
+                        f"model: its encoder was changed since it was loaded ({name}, {weights.path}): load it again."
                     )
                 continue
             variable.assign(value.reshape(tuple(variable.shape)))
@@ -272,15 +258,13 @@ def _refuse_unread(weights, unread, prefix, pooler):
     adapters = [key for key in unread if "adapter" in key]
     if adapters:
         raise InputError(
-            f"{weights.path} holds adapters ({adapters[0]}, ...), which a plain model would silently drop: "
-            "load the pretrained encoder and then the adapter directory with load_adapter."
+            f"{weights.path} holds adapters ({adapters[0]}, ...): load the encoder, then use load_adapter."
         )
     extra = [key for key in unread if key.startswith(prefix) and not key.startswith(pooler)]
     extra = [key for key in extra if not key.endswith("embeddings.position_ids")]
     if extra:
         raise InputError(
-            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
-            "first: the configuration belongs to another model."
+            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, as {extra[0]}."
         )
 
 

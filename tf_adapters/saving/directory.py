@@ -66,9 +66,7 @@ def save_adapter(
     if directory.exists() and not directory.is_dir():
         raise InputError("{directory} is a file: give a directory.", directory=str(directory))
     if state.trainable is None:
-        raise InputError(
-            "The model was not trained: call set_trainable(model, ...) first, so that it is known what to save."
-        )
+        raise InputError("The model was not trained: call set_trainable(model, ...) first, which says what to save.")
     if text is not None:
         from tf_adapters.text.tokenizer import check_text
 
@@ -161,25 +159,21 @@ def load_adapter(
     others = sorted(set(state.adapters) - ({name} if config is not None else set()))
     if others and (config is None or settings["backbone"]["weights_saved"]):
         raise InputError(
-            f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), which "
-            f"are not those of the model's other adapters ({', '.join(others)}): load it into a model of its own."
+            f"{directory} holds weights of the encoder or a head without an adapter ({settings['trainable']}), not "
+            f"those of {', '.join(others)}: load it into a model of its own."
         )
     if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
         state.train_pooler(model)
     if config is None:
         if fast not in (None, state.fast):
-            raise InputError(
-                f"{{fast}}: {directory} holds no adapter, which fast blocks come with: leave it out.", fast=fast
-            )
+            raise InputError(f"{{fast}}: {directory} holds no adapter to be fast: leave it out.", fast=fast)
     elif name not in state.adapters:
         own = _own_head(model, state, settings, arrays) if head else {}
         add_adapters(model, config, name=name, seed=0, fast=fast, **own)
     else:
         check_fast(state, fast)
         if state.adapters[name].config != config:
-            raise InputError(
-                f"{{name}}: the model's adapter of that name has another config than {directory}.", name=name
-            )
+            raise InputError(f"{{name}}: the model's own of that name has another config than {directory}.", name=name)
         set_active(model, name)
         # What the directory does not have is as it was in the encoder that it was trained on.
         plain = state.values_of(state.plain)
@@ -380,9 +374,8 @@ def check_backbone(model, state, settings, directory, arrays=()):
     # Under some heads an encoder has no pooler, and what was trained there has no use for one.
     if saved["sha256"] not in (origin.digest, origin.digest_without_pooler):
         raise InputError(
-            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than "
-            f"this model's ({state.source}, digest {origin.digest[:12]}...): its shape is the same, its weights are "
-            "not."
+            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...): its "
+            f"shape is the same, its weights are not those of {state.source} ({origin.digest[:12]}...)."
         )
     check_computes(saved, state.door.computes(model), directory)
     brought = {id(variable) for key, (variable, _) in _targets(model, state, None).items() if key in arrays}
@@ -390,7 +383,7 @@ def check_backbone(model, state, settings, directory, arrays=()):
     if changed:
         raise InputError(
             f"{directory} was trained on the pretrained encoder, and {len(changed)} weights of this model's were "
-            f"changed since, by training or by another directory ({changed[0]} the first): load the encoder again."
+            f"changed since ({changed[0]} the first): load the encoder again."
         )
 
 
@@ -401,8 +394,7 @@ def check_computes(saved, computes, directory):
         if value is not None and saved.get(key) is not None and saved[key] != value:
             raise InputError(
                 f"{directory} was trained on an encoder of these weights with {key}={saved[key]!r}, and this model "
-                f"computes with {key}={value!r}: its answers would be others. Load an encoder whose config.json says "
-                f"{saved[key]!r}; KerasHub's own presets compute by what their class says, and not by that file."
+                f"computes with {key}={value!r}: its answers would be others. Load one that says {saved[key]!r}."
             )
 
 
@@ -413,9 +405,7 @@ def _check_numbers(model, state, config, arrays, directory):
     depth, inner = len(family.blocks(model)), family.intermediate_size(sizes)
     wanted = 0 if config is None else config.stored(depth, sizes.hidden_size, inner)
     if found != wanted:
-        raise InputError(
-            f"{directory} holds {found} numbers for an adapter whose config asks for {wanted}: it is damaged."
-        )
+        raise InputError(f"{directory} holds {found} numbers for an adapter whose config asks for {wanted}: damaged.")
 
 
 def _own_head(model, state, settings, arrays):
@@ -438,8 +428,7 @@ def _check_head(model, state, settings, arrays, directory):
     if found != wanted:
         raise InputError(
             f"{directory} has a head for {settings['head']['num_labels']} labels in {settings['head']['layers']} "
-            f"layer(s) ({settings['head']['type']}), and the model's is another; load the encoder with the same head, "
-            "or pass head=False."
+            f"layer(s) ({settings['head']['type']}), and the model's is another; load it with that, or pass head=False."
         )
     theirs, ours = settings["head"]["labels"], state.label_names(model, state.owner)
     if theirs or ours:

@@ -46,9 +46,7 @@ def explained(repository):
     try:
         import huggingface_hub  # noqa: F401
     except ImportError:
-        raise InputError(
-            "huggingface_hub is not installed, which speaks to the hub: run `pip install huggingface_hub`."
-        ) from None
+        raise InputError("huggingface_hub is not installed: run `pip install huggingface_hub`.") from None
     try:
         yield
     except InputError:
@@ -89,8 +87,7 @@ def find_adapter(source, *, files=FILES, required=True):
         raise InputError(f"{source}: there is no such directory. {error}") from None
     if (folder / SETTINGS_FILE).exists() and not (folder / WEIGHTS_FILE).exists():
         raise InputError(
-            f"{source}: the hub's cache has {SETTINGS_FILE} of it and no {WEIGHTS_FILE}: run it again with a network; "
-            "if that does not help, the repository lacks the file."
+            f"{source}: the hub's cache has no {WEIGHTS_FILE}: run it again with a network, or the file is lacking."
         )
     # A repository without any of the files has no folder in the cache.
     if required and not folder.is_dir():
@@ -152,7 +149,7 @@ def push_adapter(
     wanted = parse_id(repository) if isinstance(repository, str) else None
     if wanted is None or wanted.revision is not None:
         raise InputError(
-            "{repository} must be OWNER/NAME on the hub, of letters, digits, '-', '_' and '.'.", repository=repository
+            "{repository} must be OWNER/NAME, of letters, digits, '-', '_' and '.'.", repository=repository
         )
     directory = to_path(directory)
     settings = read_settings(directory)
@@ -169,11 +166,7 @@ def push_adapter(
         hub.create_repo(repository, private=private or None, exist_ok=True)
         # Of a repository that is there, the hub leaves it as it is.
         if private and not hub.repo_info(repository).private:
-            raise InputError(
-                f"{{private}}: {repository} is on the hub, and public: make it private there first, or give another "
-                "name.",
-                private=True,
-            )
+            raise InputError(f"{{private}}: {repository} is on the hub, and public: change that first.", private=True)
         if revision is not None:
             hub.create_branch(repository, branch=revision, exist_ok=True)
         commit = hub.upload_folder(
@@ -207,7 +200,7 @@ def _card(directory, settings, public, repository, base_model, license):
         except Exception as error:  # of the parser that huggingface_hub has
             raise InputError(
                 f"The metadata at the top of README.md cannot be read ({str(error).splitlines()[0][:200]}): correct "
-                "it, or remove README.md, which is then made anew."
+                "it, or remove README.md."
             ) from None
     data = made.data
     data.library_name = "tf-adapters"
@@ -231,8 +224,8 @@ def _public(settings, directory, base_model):
         source is None or os.path.exists(source) or (parse_id(source) is None and "/" in source)
     ):
         raise InputError(
-            f"{directory} was trained on the encoder {source or 'of nowhere'}, which others do not have there: "
-            f"give its id on the hub by {{base_model}}, or '{NO_ENCODER}' if the hub does not have it.",
+            f"{directory} was trained on {source or 'an encoder of nowhere'}, which others lack: give its id on the "
+            f"hub by {{base_model}}, or '{NO_ENCODER}'.",
             base_model=NAME,
         )
     if pretrained and not parse_id(pretrained["directory"]):

@@ -95,11 +95,9 @@ def _notes(settings, task):
         lines += [f"It went on from {described_origin(pretrained)}.", ""]
     if task.get("kind") == "masked-lm":
         head_steps = task.get("head_steps")
-        came = (
-            f"was fitted on the frozen encoder for {head_steps:,} steps first"
-            if head_steps
-            else "came with the encoder"
-        )
+        came = "came with the encoder"
+        if head_steps:
+            came = f"was fitted on the frozen encoder for {head_steps:,} steps first"
         lines += [
             f"It learned to guess hidden words of texts, and knows no task yet. The head of masked words {came}.",
             "",

@@ -33,9 +33,7 @@ def load_pretrained_adapter(model, directory, *, name="default", fast=None):
     """
     folder = find_adapter(directory)
     if read_settings(folder)["trainable"] == "head":
-        raise InputError(
-            f"{directory} holds a head alone, which training does not go on with: give a directory of adapters."
-        )
+        raise InputError(f"{directory} holds a head alone, with which training does not go on: give adapters.")
     settings = load_adapter(model, folder, name=name, head=False, fast=fast)
     task, training = settings["task"] or {}, settings["training"] or {}
     state_of(model).owner.pretrained = {
@@ -75,9 +73,7 @@ def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.0
     Reference: Pfeiffer et al. 2021, sections 3.1 and 3.2.
     """
     if not isinstance(directories, dict) or len(directories) < 2:
-        raise InputError(
-            "{directories} must be a dict of at least two adapters' names and directories.", directories=directories
-        )
+        raise InputError("{directories} must be a dict of at least two adapters by name.", directories=directories)
     state, saved, configs = state_of(model), {}, {}
     for adapter, directory in directories.items():
         settings, arrays = read_adapter(directory)
@@ -90,8 +86,8 @@ def fuse_adapters(model, directories, *, name="fusion", value_regularization=0.0
             )
         if any(key.startswith("backbone.") for key in arrays):
             raise InputError(
-                f"{directory} came with LayerNorms or weights of the encoder of its own, which cannot act beside "
-                "another adapter's: train with train_layer_norm='none' (--recipe pfeiffer-2021) what is to be fused."
+                f"{directory} came with LayerNorms or weights of the encoder of its own: train with "
+                "train_layer_norm='none' (--recipe pfeiffer-2021) what is to be fused."
             )
         saved[adapter], configs[adapter] = arrays, config
     add_adapters(model, FusionConfig(configs, value_regularization), name=name, seed=seed)

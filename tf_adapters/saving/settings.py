@@ -80,11 +80,8 @@ def read_settings(directory):
     with reading(path):
         found = path.exists()
     if not found:
-        other = (
-            " (adapter_config.json there is of AdapterHub or PEFT)"
-            if (directory / "adapter_config.json").exists()
-            else ""
-        )
+        theirs = (directory / "adapter_config.json").exists()
+        other = " (adapter_config.json there is of AdapterHub or PEFT)" if theirs else ""
         raise InputError(f"{directory} is no adapter directory: it holds no {SETTINGS_FILE}{other}.")
     settings = read_json(path, "it is damaged; copy the directory again as a whole")
     version = settings.get("format_version")
@@ -183,10 +180,7 @@ def weights_path(directory, settings):
         path = directory / file
         if path.exists() and sha256_of(path) == settings["weights"]["sha256"]:
             return path
-    raise InputError(
-        f"{directory / WEIGHTS_FILE} is missing, truncated or not the file that {SETTINGS_FILE} describes: copy the "
-        "directory again as a whole."
-    )
+    raise InputError(f"{directory / WEIGHTS_FILE} is missing, truncated or not the file of {SETTINGS_FILE}: copy both.")
 
 
 def sha256_of(path):

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import threading
-import warnings
 from typing import Any, Dict, Optional
 
 import numpy as np
@@ -12,7 +11,7 @@ import tensorflow as tf
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import HeadPool, RowStore, RowTable
-from tf_adapters.models.door import choose_door, door_called, load_backbone
+from tf_adapters.models.door import choose_door, door_called, load_backbone, quiet_about_poolers
 from tf_adapters.models.state import state_of
 from tf_adapters.models.weight_files import check_finite
 from tf_adapters.ranges import check_choice
@@ -69,13 +68,10 @@ class AdapterBank:
         backend = door_called(choose_door(door)).backend()
         if backend != "tensorflow":
             raise InputError(
-                f"A bank answers by graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow (on "
-                "the command line --backend tensorflow), which reads what any other trained."
+                f"A bank makes graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow."
             )
         self.storage = storage
-        with warnings.catch_warnings():
-            # What a head needs of a pooler is in its directory.
-            warnings.filterwarnings("ignore", message=".*no pooler weights")
+        with quiet_about_poolers():
             self.backbone: Model = load_backbone(backbone, head="none", door=door)
         state = state_of(self.backbone)
         state.door.make_routable(state.family, self.backbone)
@@ -153,15 +149,9 @@ class AdapterBank:
     def __call__(self, inputs):
         for verb, names in (("lack", {"task", "input_ids"} - set(inputs)), ("have", set(inputs) - {"task", *INPUTS})):
             for name in sorted(names):
-                raise InputError(
-                    f"inputs {verb} {name!r}: give task and input_ids, and of attention_mask and token_type_ids what "
-                    "there is."
-                )
+                raise InputError(f"inputs {verb} {name!r}: give task, input_ids, attention_mask and token_type_ids.")
         if not tf.executing_eagerly():
-            raise InputError(
-                "A bank was called in a graph, whose tasks could not change: call it outside tf.function, or "
-                "export_bank() a graph."
-            )
+            raise InputError("A bank was called in a graph, whose tasks could not change: call it outside tf.function.")
         now = self._now
         task, ids = _task_and_ids(inputs, now.graph)
         specs = [dict.fromkeys(INPUTS, tf.TensorSpec([None, None], tf.int32)), tf.TensorSpec([None], tf.string)]
@@ -191,19 +181,14 @@ class AdapterBank:
             }
             for name in without & now.tasks.keys():
                 if now.tasks[name].text_pairs:
-                    raise InputError(
-                        f"text_pair is None in a row of the task {name!r}, which reads two texts: give it."
-                    )
+                    raise InputError(f"text_pair is None in a row of the task {name!r}, which reads two texts.")
         text_pair = checked_text(text_pair, "text_pair")
         if not text.shape == task.shape == text_pair.shape:
             raise InputError(
-                f"text, task and text_pair have {text.shape[0]}, {task.shape} and {text_pair.shape} rows: give equally "
-                "many."
+                f"text, task and text_pair: give equally many, not {text.shape[0]}, {task.shape} and {text_pair.shape}."
             )
         if now.graph.tokenizer is None:
-            raise InputError(
-                "The bank is empty: add(name, directory) a task first, whose settings say how texts are cut."
-            )
+            raise InputError("The bank is empty: add(name, directory) a task, whose settings say how texts are cut.")
         return self._run(now, "answer_texts", [tf.TensorSpec([None], tf.string)] * 3, text, text_pair, task)
 
     def hidden_states(self, inputs):
@@ -249,8 +234,8 @@ class AdapterBank:
             graph = self._now.graph
             settings, arrays = read_task(directory, self._encoder)
             parts = task_parts(settings, arrays, directory, self._encoder, graph.tokenizer)
-            stored = {key: row for key, (_, _, row) in parts.adapters.items()}
-            stored = {f"{key}.{part}": array for key, row in stored.items() for part, array in row.items()}
+            rows = {key: row for key, (*_, row) in parts.adapters.items()}
+            stored = {f"{key}.{part}": array for key, row in rows.items() for part, array in row.items()}
             check_finite(stored, directory, dtype=self.storage)
             task = self._stored(parts, graph)
             graph = dataclasses.replace(graph, tokenizer=parts.tokenizer) if graph.tokenizer is None else graph
@@ -286,55 +271,53 @@ class AdapterBank:
     def _check_name(self, name, new):
         tasks = self._now.tasks
         if new and name in tasks:
-            raise InputError(
-                "{name}: the bank has a task of that name; replace() puts another adapter in its place.", name=name
-            )
+            raise InputError("{name}: the bank has a task of that name, which replace() exchanges.", name=name)
         if not new and name not in tasks:
             known = ", ".join(map(repr, list(tasks)[:20])) or "none"
             raise InputError(f"{{name}}: the bank has no such task; it has {known}.", name=name)
 
 
-class BankScorer:
-    """Answers texts by every task of a bank; they are cut into tokens once for each length and pairing that tasks want.
+def outputs_by_task(bank, text, text_pair=None, *, batch_size=32, progress=None):
+    """What each task of a bank says of each text; these are cut into tokens once for each length and pairing.
 
     Args:
-        bank: `AdapterBank` with at least one task.
+        bank: `AdapterBank`.
+        text, text_pair: string tensors `(rows,)`; text_pair may be None where no task is on pairs.
         batch_size: int, texts in a batch.
+        progress: function called after each batch with its number of texts times tasks, or None.
+
+    Returns: dict from a task's name to a float32 NumPy array `(rows, outputs)`, logits, or values of a regression, in
+        the order of the rows; NaN in a row without an answer.
     """
-
-    def __init__(self, bank, *, batch_size=32):
-        self.bank, self.batch_size = bank, batch_size
-
-    def outputs(self, text, text_pair=None, *, progress=None):
-        """What each task says of each text.
-
-        Args:
-            text, text_pair: string tensors `(rows,)`; text_pair may be None where no task is on pairs.
-            progress: function called after each batch with its number of texts times tasks, or None.
-
-        Returns: dict from a task's name to a float32 NumPy array `(rows, outputs)`, logits, or values of a regression,
-            in the order of the rows; NaN in a row without an answer.
-        """
-        tasks, rows = self.bank.tasks, int(text.shape[0])
-        found = {name: np.empty((rows, max(1, len(task.labels))), np.float32) for name, task in tasks.items()}
-        for pairs, max_length in {(task.text_pairs, task.max_length): None for task in tasks.values()}:
-            tokenizer = self.bank.tokenizer.with_max_length(max_length)
-            alike = [name for name, task in tasks.items() if (task.text_pairs, task.max_length) == (pairs, max_length)]
-            encoded = tokenizer.encode(text, text_pair if pairs else None)
-            for positions, inputs in sorted_batches(
-                encoded, batch_size=self.batch_size, tokenizer=tokenizer, multiple_of=padding_multiple()
-            ):
-                for name in alike:
-                    answers = self.bank({"task": tf.fill([len(positions)], name), **inputs})
-                    regression = tasks[name].kind == "regression"
-                    values = answers["value"][:, tf.newaxis] if regression else answers["logits"]
-                    values = tf.where((answers["error"] == "")[:, tf.newaxis], values, np.nan)
-                    found[name][positions] = values[:, : found[name].shape[1]].numpy()
-                if progress is not None:
-                    progress(len(positions) * len(alike))
-        return found
+    tasks, rows = bank.tasks, int(text.shape[0])
+    found = {name: np.empty((rows, max(1, len(task.labels))), np.float32) for name, task in tasks.items()}
+    for pairs, max_length in {(task.text_pairs, task.max_length): None for task in tasks.values()}:
+        tokenizer = bank.tokenizer.with_max_length(max_length)
+        alike = [name for name, task in tasks.items() if (task.text_pairs, task.max_length) == (pairs, max_length)]
+        encoded = tokenizer.encode(text, text_pair if pairs else None)
+        for positions, inputs in sorted_batches(
+            encoded, batch_size=batch_size, tokenizer=tokenizer, multiple_of=padding_multiple()
+        ):
+            for name in alike:
+                answers = bank({"task": tf.fill([len(positions)], name), **inputs})
+                values = answers["value"][:, tf.newaxis] if tasks[name].kind == "regression" else answers["logits"]
+                values = tf.where((answers["error"] == "")[:, tf.newaxis], values, np.nan)
+                found[name][positions] = values[:, : found[name].shape[1]].numpy()
+            if progress is not None:
+                progress(len(positions) * len(alike))
+    return found
 
 
 def _task_and_ids(inputs, graph):
-    ids = {name: value for name, value in inputs.items() if name != "task"}
-    return tf.convert_to_tensor(inputs["task"], tf.string), graph.completed(ids)
+    """What a call is given, checked before a graph has it."""
+    task = checked_text(inputs["task"], "task")
+    ids = graph.completed({name: value for name, value in inputs.items() if name != "task"})
+    state, shape = state_of(graph.backbone), ids["input_ids"].shape
+    config = state.door.config_of(graph.backbone)
+    words, most = config.vocab_size, state.family.positions(config)
+    for name, value in ids.items():
+        if value.shape.rank != 2 or value.shape != shape or shape[0] != task.shape[0]:
+            raise InputError(f"{name} is {value.shape}, not (batch, length); task must have one entry for each row.")
+    if shape[1] > most or tf.reduce_any((ids["input_ids"] < 0) | (ids["input_ids"] >= words)):
+        raise InputError(f"input_ids must be numbers from 0 to {words - 1}, at most {most} in a row.")
+    return task, ids

@@ -148,7 +148,10 @@ class BankGraph:
 
     def completed(self, inputs):
         """A dict of `INPUTS` in int32, of which the mask and the types may be missing: they follow from the ids."""
-        inputs = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+        try:
+            inputs = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+        except (TypeError, ValueError) as error:
+            raise InputError(f"inputs are no tensors ({error}): give int32 or int64.") from None
         for name, value in inputs.items():
             if not value.dtype.is_integer:
                 raise InputError(f"{name} is of {value.dtype.name}: give int32 or int64.")

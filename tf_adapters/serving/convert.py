@@ -124,8 +124,7 @@ def _of_bank(bank, format, quantize):
     size = bank.nbytes + sum(4 * math.prod(weight.shape) for weight in bank.backbone.weights)
     if size > _MOST_BYTES:
         raise InputError(
-            f"The bank and its encoder take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks, or "
-            "a SavedModel."
+            f"The bank's weights take {size / 2**30:.1f} GiB, and a file holds 2: make banks of fewer tasks."
         )
     names = state_of(bank.backbone).family.takes(bank.backbone)
     specs = [tf.TensorSpec([None, None], _IDS[format], name=name) for name in names]
@@ -157,13 +156,10 @@ def _of_bank(bank, format, quantize):
 
 
 def _onnx(function, specs, about, quantize, kept):
-    try:
-        import onnx
-        import tf2onnx
+    import onnx
+    import tf2onnx
 
-        from tf_adapters.serving.onnx_graph import in_integers, tidied
-    except ImportError as error:
-        raise InputError(f'ONNX files need tf2onnx ({error}): run `pip install "tf_adapters[onnx]"`.') from None
+    from tf_adapters.serving.onnx_graph import in_integers, tidied
 
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     model, _ = tf2onnx.convert.from_function(
@@ -271,10 +267,7 @@ def check_export(scorer, run, rows, *, kind, metric, progress=None):
     def compare(inputs):
         logits, expected = run(inputs), kept.pop(0)
         if logits.shape != expected.shape or not np.isfinite(logits).all():
-            raise InputError(
-                f"The export answers {logits.shape} logits, not all of them finite, where the model answers "
-                f"{expected.shape}."
-            )
+            raise InputError(f"The export answers {logits.shape} logits, not all of them finite, for {expected.shape}.")
         differences.append(float(np.abs(logits - expected).max(initial=0.0)))
         return logits
 

@@ -9,7 +9,6 @@ import json
 import os
 import threading
 import time
-import urllib.parse
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import parse_json
@@ -224,7 +223,7 @@ class Door:
             return JSONResponse({"error": sentence}, status)
 
     async def _answer(self, request):
-        path = request.url.path.rstrip("/")
+        path = request.scope["path"].rstrip("/")  # decoded, as it was sent; of `url` a "?" in it would end the path
         if path == "/predict":
             body = await _body(request)
             records = await self._records(body.get("task"), body.get("texts"), body.get("text_pairs"))
@@ -233,7 +232,7 @@ class Door:
             tasks, faults = await self._state()
             return {"tasks": tasks, "faults": faults} if path == "/tasks" else {"status": "ok", "tasks": len(tasks)}
         if path.startswith("/v1/models/"):
-            name = urllib.parse.unquote(path.removeprefix("/v1/models/"))
+            name = path.removeprefix("/v1/models/")
             if request.method == "GET":
                 return await self._status(name)
             if name.endswith(":predict"):
@@ -255,7 +254,8 @@ class Door:
         records = await self._records(name, columns.get("text"), columns.get("text_pair"))
         for number, record in enumerate(records):
             if "error" in record:
-                status = 404 if record["error"].startswith("there is no task") else 400
+                ours = any(words in record["error"] for words in ("logits are not finite", " cannot be used: "))
+                status = 404 if record["error"].startswith("there is no task") else 500 if ours else 400
                 raise Refusal(status, f"row {number}: {record['error']}")
             record.pop("names", None)
         if "instances" in body:
@@ -319,7 +319,7 @@ def running():
 
 async def _body(request):
     if request.method != "POST":
-        raise Refusal(405, f"{request.method} is not for {request.url.path}: POST a JSON object")
+        raise Refusal(405, f"{request.method} is not for {request.scope['path']}: POST a JSON object")
     content = bytearray()
     async for part in request.stream():
         # Who sends too much reads no answer before the end: it is read, and not kept.

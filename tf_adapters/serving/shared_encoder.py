@@ -2,10 +2,10 @@
 
 import dataclasses
 import threading
-import warnings
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.models.door import quiet_about_poolers
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.tasks.rows import with_value_range
@@ -46,13 +46,12 @@ def read_tasks(named):
         settings, one, other = task.settings, task.settings["backbone"], first.settings["backbone"]
         if any(one[key] != other[key] for key in ("model_type", "hidden_size", "num_hidden_layers")):
             raise InputError(
-                f"{task.directory} was trained on another encoder ({one['source']}) than {first.directory} "
-                f"({other['source']}): adapters of one encoder can answer together."
+                f"{task.directory} was trained on another encoder ({one['source']}) than {first.directory}."
             )
         if settings["adapter"] is None or one["weights_saved"]:
             raise InputError(
                 f"{task.directory} holds weights of the encoder, or a head without an adapter "
-                f"({settings['trainable']}), and shares its encoder with nobody: give this directory alone."
+                f"({settings['trainable']}), and shares its encoder with nobody: give it alone."
             )
     return tasks
 
@@ -82,9 +81,7 @@ class SharedEncoder:
         # The encoder is loaded under the head that needs most of it.
         for name in sorted(tasks, key=lambda name: tasks[name].settings["head"]["type"] not in _ON_POOLER):
             task = tasks[name]
-            with warnings.catch_warnings():
-                # That the pooler of this checkpoint is new was said in training, and it was saved.
-                warnings.filterwarnings("ignore", message=".*no pooler weights")
+            with quiet_about_poolers():
                 if model is None:
                     model, _ = load_trained(task.directory, backbone=backbone)
                     self._adapters[name] = "default" if task.settings["adapter"] is not None else None

@@ -101,10 +101,7 @@ def read_task(directory, encoder):
         )
     check_computes(saved, encoder.computes, directory)
     if saved["weights_saved"]:
-        raise InputError(
-            f"{directory} changed weights of the encoder itself ({settings['trainable']}): only what was trained "
-            "beside a frozen encoder can share it. Export it by itself."
-        )
+        raise InputError(f"{directory} changed weights of the encoder itself, not beside it. Export it by itself.")
     head = settings["head"]
     kind = kind_of(settings["task"], head["type"], head["num_labels"])
     if kind not in KINDS or head["type"] != "classification":
@@ -122,14 +119,10 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
     if tokenizer is None:
         tokenizer = load_tokenizer(encoder.model, max_length=text["max_length"])
     if task.get("text_pairs") and text["max_length"] < tokenizer.pair_specials + 2:
-        raise InputError(
-            f"{directory} was saved with max_length={text['max_length']}, which has no room for two texts."
-        )
+        raise InputError(f"{directory} has max_length={text['max_length']}, which has no room for two texts.")
     for key, value in tokenizer.settings().items():
         if key != "max_length" and text.get(key) != value:
-            raise InputError(
-                f"{directory} was trained with {key}={text.get(key)!r}, and the bank's tokenizer has {value!r}."
-            )
+            raise InputError(f"{directory} was trained with {key}={text.get(key)!r}, and the bank has {value!r}.")
     config = None if settings["adapter"] is None else config_from_dict(settings["adapter"])
     if config is not None and config.method not in POOLS:
         raise InputError(f"{directory} {config.why_not_banked()}: export it by itself.")
@@ -152,7 +145,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
         if dense is not None and place not in encoder.row_places:
             raise InputError(
                 f"{directory} changes the dense layer {place!r}, which in a {encoder.family.model_type} encoder also "
-                "reads the embeddings of distances, and all rows of a batch share those: export it by itself."
+                "reads embeddings that all rows share: export it by itself."
             )
         shape = (hidden, hidden) if dense is None else tuple(dense.kernel.shape)
         saved = {part: take(f"{key}.{part}", wanted) for part, wanted in pool.saved(config, place, shape).items()}
@@ -179,8 +172,7 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
     value_range = task.get("value_range")
     if value_range is not None and not _is_range(value_range):
         raise InputError(
-            f"{directory} has value_range={str(value_range)[:100]}: it must be the least and the greatest value, two "
-            "finite numbers."
+            f"{directory} has value_range={str(value_range)[:100]}: it must be two finite numbers, the least first."
         )
     labels = head["labels"] or [f"LABEL_{number}" for number in range(outputs)]
     if len(labels) != outputs or not all(isinstance(label, str) and is_encodable(label) for label in labels):
@@ -197,10 +189,8 @@ def task_parts(settings, arrays, directory, encoder, tokenizer):
 
 
 def _is_range(value):
-    numbers = (
-        isinstance(value, (list, tuple)) and len(value) == 2 and all(type(number) in (int, float) for number in value)
-    )
-    return numbers and abs(value[0]) < np.inf and abs(value[1]) < np.inf and value[0] <= value[1]
+    two = isinstance(value, (list, tuple)) and len(value) == 2
+    return two and all(type(number) in (int, float) for number in value) and -np.inf < value[0] <= value[1] < np.inf
 
 
 def is_encodable(text):

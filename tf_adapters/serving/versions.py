@@ -22,13 +22,13 @@ WARM_UP_FILE = "tf_serving_warmup_requests"
 _ROWS = (1, 8)
 _TOKENS = 16
 _TEXT = "A text that nobody asked about. "
-# What they need of the messages of tensorflow_serving/apis: each field's number, and its type if it is no string.
+# What they need of the messages of tensorflow_serving/apis.
 _MESSAGES = {
-    "PredictionLog": {"predict_log": (6, ".tf_adapters.PredictLog")},
-    "PredictLog": {"request": (1, ".tf_adapters.PredictRequest")},
-    "PredictRequest": {"model_spec": (1, ".tf_adapters.ModelSpec"), "inputs": (2, ".tf_adapters.Input")},
-    "ModelSpec": {"signature_name": (3, "")},
-    "Input": {"key": (1, ""), "value": (2, ".tensorflow.TensorProto")},
+    "PredictionLog": "optional PredictLog predict_log = 6",
+    "PredictLog": "optional PredictRequest request = 1",
+    "PredictRequest": "optional ModelSpec model_spec = 1; repeated Input inputs = 2",
+    "ModelSpec": "optional string signature_name = 3",
+    "Input": "optional string key = 1; optional .tensorflow.TensorProto value = 2",
 }
 # How a server computes requests that wait at the same time as one batch: under the name that it looks for in a version
 # (--enable_per_model_batching_parameters), and beside the requests (--batching_parameters_file).
@@ -63,8 +63,7 @@ def check_version_directory(directory):
         remove_dead(directory.parent)
         newest = max(int(path.name) for path in directory.parent.iterdir() if _is_number(path))
         raise InputError(
-            f"{directory} is there already, and a server may be reading it: export the next version, "
-            f"{directory.parent / str(newest + 1)}."
+            f"{directory} is there already: export the next version, {directory.parent / str(newest + 1)}."
         )
     return directory
 
@@ -173,22 +172,11 @@ def check_requests(directory):
 @functools.cache
 def _prediction_log():
     """The class of a `PredictionLog`."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    from tensorflow.core.framework import tensor_pb2
+    from tensorflow.core.framework.tensor_pb2 import DESCRIPTOR
 
-    file = descriptor_pb2.FileDescriptorProto(
-        name="tf_adapters/requests.proto", package="tf_adapters", dependency=[tensor_pb2.DESCRIPTOR.name]
-    )
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for name, (number, kind) in fields.items():
-            field = described.field.add(name=name, number=number, type_name=kind or None)
-            field.label = kinds.LABEL_REPEATED if name == "inputs" else kinds.LABEL_OPTIONAL
-            field.type = kinds.TYPE_MESSAGE if kind else kinds.TYPE_STRING
-    pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tf_adapters.PredictionLog"))
+    from tf_adapters._protobuf import message_class
+
+    return message_class("tf_adapters.requests", _MESSAGES, "PredictionLog", dependency=[DESCRIPTOR.name])
 
 
 def _value(spec, rows, strings):

@@ -27,8 +27,7 @@ def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
     steps = rows_count // batch_size if drop_remainder else -(-rows_count // batch_size)
     if steps == 0:
         raise InputError(
-            f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops them all: give a batch_size of at "
-            f"most {rows_count}.",
+            f"{{batch_size}} exceeds the {rows_count} rows and drop_remainder drops them all: give less.",
             batch_size=batch_size,
         )
     return steps
@@ -77,15 +76,12 @@ def training_batches(
 ):
     """Return all batches of a training, from `start_step` on, as one dataset.
 
-    Each epoch is a permutation of the rows, cut into windows of up to 50 batches.
-    Rows of a window are sorted by length, so that rows of like length share a
-    batch and padding is small, and its batches come in shuffled order. What
-    remains of an epoch, fewer than `batch_size` rows, is its last batch; these rows
-    are random ones, not the longest.
+    Each epoch is a permutation of the rows, cut into windows of up to 50 batches. Rows of a window are sorted by
+    length, so that rows of like length share a batch and padding is small, and its batches come in shuffled order. What
+    remains of an epoch, fewer than `batch_size` rows, is its last batch; these are random ones, not the longest.
 
-    A batch depends on `seed` and its step alone: no iterator state is needed to
-    resume, and `start_step=k` yields what the stream from 0 yields from element
-    k on, at the cost of one epoch's permutation and one window.
+    A batch depends on `seed` and its step alone: no iterator state is needed to resume, and `start_step=k` yields what
+    the stream from 0 yields from element k on, at the cost of one epoch's permutation and one window.
 
     Args:
         rows: `Rows` with labels, or `PackedExamples`.
@@ -94,18 +90,15 @@ def training_batches(
         epochs: int.
         seed: int.
         start_step: int, steps done before, over all epochs.
-        lengths: ascending ints of which the last is at least
-            `tokenizer.max_length`: a batch is padded to the smallest that holds its
-            longest row (`default_lengths` gives some). None: to a multiple of `multiple_of`.
+        lengths: ascending ints of which the last is at least `tokenizer.max_length`: a batch is padded to the smallest
+            that holds its longest row (`default_lengths` gives some). None: to a multiple of `multiple_of`.
         multiple_of: int.
-        drop_remainder: bool, leave out the last batch of an epoch where it is
-            not full; in each epoch it holds other rows.
-        inputs_of: function of a batch's padded tensors, as below, and its rows' numbers, int64
-            `(batch,)`, that returns what to feed in their place; or None.
-    Returns: `tf.data.Dataset` of `(inputs, labels)`: a dict of the int32 tensors
-        `input_ids`, `attention_mask` and `token_type_ids`, `(batch, length)`, and
-        labels `(batch, ...)`, or `(batch, length)` with -1 where a token has none; with
-        the number of steps left as its cardinality.
+        drop_remainder: bool, leave out the last batch of an epoch where it is not full; in each it holds other rows.
+        inputs_of: function of a batch's padded tensors, as below, and its rows' numbers, int64 `(batch,)`, that returns
+            what to feed in their place; or None.
+    Returns: `tf.data.Dataset` of `(inputs, labels)`: a dict of the int32 tensors `input_ids`, `attention_mask` and
+        `token_type_ids`, `(batch, length)`, and labels `(batch, ...)`, or `(batch, length)` with -1 where a token has
+        none; with the number of steps left as its cardinality.
     Raises: InputError, for arguments that cannot be used.
     Reference: the windows are the mega-batches of `group_by_length` in HuggingFace's Trainer.
     """
@@ -231,8 +224,7 @@ def _checked_steps(rows, batch_size, epochs, seed, start_step, drop_remainder):
         raise InputError("{seed} must be an integer from 0 to 2**63 - 1.", seed=seed)
     if not is_int(start_step) or not 0 <= start_step <= steps * epochs:
         raise InputError(
-            f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps of {epochs} epochs of {steps}.",
-            start_step=start_step,
+            f"{{start_step}} must be an integer from 0 to the {steps * epochs} steps.", start_step=start_step
         )
     return steps
 
@@ -285,15 +277,12 @@ def _checked_lengths(lengths, tokenizer):
     whole = all(is_int(length) and length > 0 for length in lengths)
     if not lengths or not whole or list(lengths) != sorted(set(lengths)):
         raise InputError(
-            "{lengths} must be one or more ascending positive integers, such as "
-            f"default_lengths({tokenizer.max_length}).",
+            f"{{lengths}} must be ascending positive integers, as default_lengths({tokenizer.max_length}).",
             lengths=lengths,
         )
     if lengths[-1] < tokenizer.max_length:
         raise InputError(
-            f"{{lengths}} has no place for a row of the tokenizer's max_length={tokenizer.max_length}: let the last "
-            "entry be at least that.",
-            lengths=lengths,
+            f"{{lengths}} has no place for a row of the tokenizer's max_length={tokenizer.max_length}.", lengths=lengths
         )
     return lengths
 

@@ -14,17 +14,13 @@ from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    TokenizerConfig,
     check_is,
-    check_pairs,
+    check_rows,
     checked_text,
-    flags_of,
     no_autograph,
     read_lines,
-    read_tokenizer_config,
-    reads_json_alone,
-    refuse_added_tokens,
     rows_of_pieces,
-    tokens_of,
     utf8_bytes,
 )
 
@@ -110,15 +106,15 @@ class ByteLevelBpe(Tokenizer):
             settings, added = {}, ()
         else:
             raise InputError(
-                "{directory} holds no byte-level BPE: looked for tokenizer.json, and for vocab.json with merges.txt.",
+                "{directory} holds no byte-level BPE: neither tokenizer.json, nor vocab.json and merges.txt.",
                 directory=directory,
             )
-        config = read_tokenizer_config(directory)
-        settings |= tokens_of(config, directory, ("cls_token", "sep_token", "pad_token", "unk_token"))
-        if not reads_json_alone(config):
+        config = TokenizerConfig(directory)
+        settings |= config.tokens(("cls_token", "sep_token", "pad_token", "unk_token"))
+        if not config.alone:
             # transformers sets it in what tokenizer.json says, too.
-            settings |= {"add_prefix_space": False, **flags_of(config, directory, ("add_prefix_space",))}
-        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
+            settings |= {"add_prefix_space": False, **config.flags(("add_prefix_space",))}
+        config.refuse_added(len(vocabulary), own=settings.values(), listed=added)
         for token in added or ():
             vocabulary.setdefault(token["content"], token["id"])
         return cls(vocabulary, merges, max_length=max_length, **settings)
@@ -146,12 +142,7 @@ class ByteLevelBpe(Tokenizer):
 
     @no_autograph
     def tokenize_with_offsets(self, text):
-        """Tokens, and where in the texts they stand.
-
-        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
-            and the one after its last, in Unicode code points from 0, spaces at either end left out; of a character
-            that several tokens share, each has its place.
-        """
+        """As of `WordPiece`, spaces at either end left out."""
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
             tokens, widths, characters, first_of_text = self._tokens(text)
@@ -283,11 +274,8 @@ def _merge_table(vocabulary, merges):
         raise InputError("vocabulary must map its tokens to the ids 0, 1, 2, ... without a gap.")
     keys, merged = [], []
     for rank, pair in enumerate(merges):
-        if (
-            len(pair) != 2
-            or not all(isinstance(token, str) for token in pair)
-            or any(token not in vocabulary for token in (*pair, "".join(pair)))
-        ):
+        texts = len(pair) == 2 and all(isinstance(token, str) for token in pair)
+        if not texts or any(token not in vocabulary for token in (*pair, "".join(pair))):
             raise InputError(f"merges[{rank}]={shown(pair)} must be two tokens of the vocabulary that make a third.")
         keys.append(vocabulary[pair[0]] * size + vocabulary[pair[1]])
         merged.append(vocabulary["".join(pair)])
@@ -335,7 +323,7 @@ def _read_tokenizer_json(path):
         ("pre_tokenizer.use_regex", before.get("use_regex", True), True),
     )
     check_is(expected, path, "give a model with RoBERTa's byte-level BPE")
-    cls, sep = check_pairs(after, 2, path)
+    cls, sep = check_rows(after, 2, path)
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if not isinstance(vocabulary, dict) or not isinstance(merges, list):
         raise InputError(f"model in {path} must have a vocab and merges: restore the file.")

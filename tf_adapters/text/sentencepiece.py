@@ -20,14 +20,10 @@ from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, norm
 from tf_adapters.text.sentencepiece_files import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Model, read_tokenizer_json
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    TokenizerConfig,
     checked_text,
-    flags_of,
     no_autograph,
-    read_tokenizer_config,
-    reads_json_alone,
-    refuse_added_tokens,
     rows_of_pieces,
-    tokens_of,
     utf8_bytes,
 )
 
@@ -69,6 +65,8 @@ KNOWN_EXCEPTIONS = {
 
 _SEPARATOR = "\ue000"  # of private use: nothing else becomes it
 _SPACE = "\u2581"
+# Settings by which a text is read as it is.
+_UNCHANGED = {"do_lower_case": False, "keep_accents": True, "remove_space": False}
 _ROLES = ("cls_token", "sep_token", "pad_token", "unk_token")
 
 
@@ -105,7 +103,7 @@ class _Layout(NamedTuple):
         return self.own_spelling and piece[-1:] == "," and piece[-2:-1].isdigit()
 
 
-# A new family that cuts by SentencePiece is an entry here and a line in `text.tokenizer`.
+# A new family that cuts by SentencePiece is an entry here.
 _FAIRSEQ = dict(
     file="sentencepiece.bpe.model", begins=("<unk>", "<s>", "</s>"), tokens=("<s>", "</s>", "<pad>", "<unk>", "<mask>"),
     pair_specials=4, marks_second=False, settings={},
@@ -162,8 +160,7 @@ class SentencePiece(Tokenizer):
         for name in settings:
             if name not in described.settings:
                 raise InputError(
-                    f"{name}={settings[name]!r} is no setting of {layout}: it has "
-                    f"{', '.join(described.settings) or 'none'}."
+                    f"{name}={settings[name]!r} is no setting of {layout}: it has {', '.join(described.settings)}."
                 )
         settings = {name: bool(value) for name, value in {**described.settings, **settings}.items()}
         self._settings = tuple(settings.items())
@@ -186,13 +183,9 @@ class SentencePiece(Tokenizer):
         led = [len(piece.text) > 1 and piece.text.startswith(_SPACE) for piece in read.pieces]
         self._table = self._punctuation = None
         with tf.device("CPU:0"):
-            changes = (
-                settings.get("do_lower_case", False),
-                settings.get("keep_accents", True),
-                settings.get("remove_space", False),
-            )
-            if changes != (False, True, False):
-                self._table = _character_table(*changes).tensors()
+            changes = {name: settings.get(name, usual) for name, usual in _UNCHANGED.items()}
+            if changes != _UNCHANGED:
+                self._table = _character_table(*changes.values()).tensors()
             if settings.get("split_by_punct"):
                 self._punctuation = tf.constant(_punctuation())
             self._blank = tf.constant(_blank())
@@ -215,10 +208,13 @@ class SentencePiece(Tokenizer):
         check_choice("layout", layout, LAYOUTS)
         described = LAYOUTS[layout]
         accepted = [described.tokenizer_class, described.tokenizer_class + "Fast"]
-        config, listed = read_tokenizer_config(directory, accepted, described.tokenizer_class), ()
-        settings = _settings(config, directory, described)
+        config, listed = TokenizerConfig(directory, accepted, described.tokenizer_class), ()
+        wanted, settings = dict(zip(_ROLES, described.tokens)), config.flags(described.settings)
+        for role, token in config.tokens(_ROLES).items():
+            if token != wanted[role]:
+                raise InputError(f"{role}={shown(token)} of {directory} must be {wanted[role]!r}.")
         path, other = (os.path.join(directory, name) for name in (described.file, "tokenizer.json"))
-        if os.path.isfile(other) and (reads_json_alone(config) or not os.path.isfile(path)):
+        if os.path.isfile(other) and (config.alone or not os.path.isfile(path)):
             path = other
             model, found, listed = read_tokenizer_json(path, described)
             settings |= found
@@ -227,8 +223,8 @@ class SentencePiece(Tokenizer):
                 model = file.read()
         else:
             raise InputError(
-                f"{{directory}} holds no {described.file}, SentencePiece's own model, which cuts the texts of "
-                f"{layout}, and no tokenizer.json: put one there that HuggingFace's {described.tokenizer_class} reads.",
+                f"{{directory}} holds no {described.file}, SentencePiece's own model, and no tokenizer.json: put one "
+                f"there that {described.tokenizer_class} reads.",
                 directory=directory,
             )
         try:
@@ -236,7 +232,7 @@ class SentencePiece(Tokenizer):
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         cut = [token["content"] for token in listed]
-        refuse_added_tokens(directory, config, tokenizer.size, own=described.tokens, listed=listed, cut=cut)
+        config.refuse_added(tokenizer.size, own=described.tokens, listed=listed, cut=cut)
         return tokenizer
 
     def settings(self):
@@ -259,12 +255,7 @@ class SentencePiece(Tokenizer):
 
     @no_autograph
     def tokenize_with_offsets(self, text):
-        """Tokens, and where in the texts they stand.
-
-        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
-            and the one after its last, in Unicode code points from 0, white space at either end left out; of a
-            character that several tokens share, each has its place.
-        """
+        """As of `WordPiece`, white space at either end left out."""
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
             characters = self._characters(text)
@@ -374,9 +365,7 @@ class _Pieces(tf.saved_model.experimental.TrackableResource):
         try:
             self.resource_handle  # noqa: B018
         except tf.errors.OpError as error:
-            raise InputError(
-                f"model is damaged, or no SentencePiece model: restore the file ({error.message})."
-            ) from None
+            raise InputError(f"model is damaged, or no SentencePiece model: restore it ({error.message}).") from None
 
     def _create_resource(self):
         return self._operations.sentencepiece_op(
@@ -428,9 +417,7 @@ def _check_pieces(model, ids, layout, described):
     advice = "give the encoder's own file."
     begins = tuple(piece.text for piece in model.pieces[: len(described.begins)])
     if begins != described.begins:
-        raise InputError(
-            f"model begins with the pieces {begins}, and one of {layout} with {described.begins}: {advice}"
-        )
+        raise InputError(f"model begins with the pieces {begins}, one of {layout} with {described.begins}: {advice}")
     missing = [token for token in described.tokens[:4] if token not in ids and token not in described.ids]
     if missing:
         raise InputError(f"model lacks {missing[0]!r}, which one of {layout} has: {advice}")
@@ -490,12 +477,3 @@ def _blank():
     return np.array(
         [unicodedata.category(character) in kinds or character == _SPACE for character in map(chr, range(CODE_POINTS))]
     )
-
-
-def _settings(config, directory, described):
-    """The settings in a `tokenizer_config.json`."""
-    path, wanted = os.path.join(directory, "tokenizer_config.json"), dict(zip(_ROLES, described.tokens))
-    for role, token in tokens_of(config, directory, _ROLES).items():
-        if token != wanted[role]:
-            raise InputError(f"{role}={shown(token)} in {path} must be {wanted[role]!r}.")
-    return flags_of(config, directory, described.settings)

@@ -4,21 +4,30 @@ and what stands for it in HuggingFace's `tokenizer.json`, which transformers 5 w
 
 import base64
 import dataclasses
+import functools
 import math
-import struct
 from typing import Tuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
+from tf_adapters._protobuf import message_class
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import objects, read_json
-from tf_adapters.text.tokenizer import check_is
+from tf_adapters.text.tokenizer import check_is, check_rows
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
-_PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of ModelProto
-_TABLE = 2  # field of NormalizerSpec
 _KINDS = range(1, 7)
-_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+_UNIGRAM = 1
+# What is read or changed of sentencepiece_model.proto.
+_MESSAGES = {
+    "Piece": "optional bytes text = 1; optional float score = 2; optional int32 kind = 3",
+    "Trainer": "optional int32 model_type = 3",
+    "Normalizer": "optional bytes table = 2",
+    "Model": "repeated Piece pieces = 1; optional Trainer trainer = 2; optional Normalizer normalizer = 3; "
+    "optional Normalizer denormalizer = 5",
+}
+_message = functools.cache(lambda: message_class("tf_adapters.sentencepiece", _MESSAGES, "Model"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +37,6 @@ class Piece:
     text: str
     score: float
     kind: int
-
-    def encoded(self):
-        text, score = self.text.encode("utf-8"), struct.pack("<f", self.score)
-        return b"\x0a" + _varint(len(text)) + text + b"\x15" + score + b"\x18" + _varint(self.kind)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,47 +52,35 @@ class Model:
 
         Raises: InputError, if it is damaged or something else.
         """
-        pieces, rest, found = [], [], set()
+        message, pieces = _message()(), ()
         try:
-            for number, value, whole in _fields(content):
-                found.add(number)
-                if number == _PIECES:
-                    pieces.append(_piece(value))
-                else:
-                    if number in (_NORMALIZER, _DENORMALIZER):
-                        for inner, table, _ in _fields(value):
-                            if inner == _TABLE:
-                                _check_table(table)
-                    rest.append(whole)
-        except (AttributeError, IndexError, TypeError, ValueError, struct.error):
-            pieces = []
+            message.ParseFromString(content)
+            for part in (message.normalizer, message.denormalizer):
+                _check_table(part.table)
+            pieces = tuple(
+                Piece(piece.text.decode("utf-8"), piece.score, piece.kind if piece.HasField("kind") else NORMAL)
+                for piece in message.pieces
+            )
+        except (DecodeError, ValueError):
+            pass
         # What comes last in a file is lacking where its end is cut off.
-        if not pieces or not {_TRAINER, _NORMALIZER} <= found:
+        whole = message.HasField("trainer") and message.HasField("normalizer")
+        if not pieces or not whole or not all(map(_can_be, pieces)):
             raise InputError("model is damaged, or no SentencePiece model: restore the file.")
-        return cls(tuple(pieces), b"".join(rest))
+        message.ClearField("pieces")
+        return cls(pieces, message.SerializeToString())
 
     def encoded(self):
         """The content of a file."""
-        pieces = (piece.encoded() for piece in self.pieces)
-        return b"".join(b"\x0a" + _varint(len(piece)) + piece for piece in pieces) + self.rest
+        message = _message().FromString(self.rest)
+        for piece in self.pieces:
+            message.pieces.add(text=piece.text.encode("utf-8"), score=piece.score, kind=piece.kind)
+        return message.SerializeToString()
 
 
-def unigram_model(pieces, table):
-    """The content of a file: pieces, and the table of what becomes of characters (`precompiled_charsmap`), or b""."""
-    trainer, normalizer = b"\x18\x01", b"\x12" + _varint(len(table)) + table  # model_type 1: unigram
-    parts = ((_TRAINER, trainer), (_NORMALIZER, normalizer))
-    rest = b"".join(_varint(number << 3 | _LENGTH) + _varint(len(part)) + part for number, part in parts)
-    return Model(tuple(pieces), rest).encoded()
-
-
-def _piece(message):
-    values = {1: b"", 2: struct.pack("<f", 0), 3: NORMAL}
-    values.update((number, value) for number, value, _ in _fields(message))
-    piece = Piece(values[1].decode("utf-8"), struct.unpack("<f", values[2])[0], values[3])
-    # The library that reads the model next ends the process at some of these.
-    if not piece.text or "\0" in piece.text or not math.isfinite(piece.score) or piece.kind not in _KINDS:
-        raise ValueError("a piece that cannot be one")
-    return piece
+def _can_be(piece):
+    # The library that reads the model next ends the process at others.
+    return piece.text and "\0" not in piece.text and math.isfinite(piece.score) and piece.kind in _KINDS
 
 
 def _check_table(table):
@@ -108,44 +101,6 @@ def _check_table(table):
         units[targets[inner & (units & 256 != 0)]] & 0x7FFFFFFF >= len(strings)
     ).any():
         raise ValueError("a table that leads out of itself")
-
-
-def _fields(message):
-    """The fields of a protocol buffer: number, value (int or bytes) and the bytes of both."""
-    place = 0
-    while place < len(message):
-        start = place
-        key, place = _read_varint(message, place)
-        if key & 7 == _VARINT:
-            value, place = _read_varint(message, place)
-        else:
-            if key & 7 == _LENGTH:
-                length, place = _read_varint(message, place)
-            else:
-                length = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(key & 7, len(message) + 1)
-            value, place = message[place : place + length], place + length
-            if place > len(message):
-                raise ValueError("a field is cut off")
-        yield key >> 3, value, message[start:place]
-
-
-def _read_varint(message, place):
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = message[place]
-        place += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, place
-    raise ValueError("a number has more than ten bytes")
-
-
-def _varint(value):
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*encoded, value])
 
 
 _QUOTES = ["``", "''"]
@@ -170,7 +125,7 @@ def read_tokenizer_json(path, described):
 
 
 def _read(content, described, path):
-    model, before = objects(content, ("model", "pre_tokenizer"), path)
+    model, before, after = objects(content, ("model", "pre_tokenizer", "post_processor"), path)
     table, settings, quotes = _normalizer(content.get("normalizer"), path)
     steps = before["pretokenizers"] if before.get("type") == "Sequence" else [before]
     steps = {str(step.get("type")): step for step in steps}
@@ -186,13 +141,16 @@ def _read(content, described, path):
         ("pre_tokenizer.replacement", space.get("replacement"), "\u2581"),
         ("pre_tokenizer.prepend_scheme", space.get("prepend_scheme", "always") in marked, True),
         ("pre_tokenizer.behavior", steps.get("Punctuation", {}).get("behavior", "Isolated"), "Isolated"),
+        ("post_processor", check_rows(after, described.pair_specials - 2, path), described.tokens[:2]),
     )
     check_is(expected, path, "give the encoder's own tokenizer")
     plain = {"do_lower_case": False, "keep_accents": True, "split_by_punct": False}
     settings = {name: value for name, value in settings.items() if name in described.settings or value != plain[name]}
     listed = list(content.get("added_tokens") or ())
     kinds = {token["content"]: CONTROL if token["special"] else USER_DEFINED for token in listed}
-    return unigram_model(_pieces(model, kinds, described, path), table), settings, listed
+    rest = _message()(trainer={"model_type": _UNIGRAM}, normalizer={"table": table})
+    made = Model(tuple(_pieces(model, kinds, described, path)), rest.SerializeToString())
+    return made.encoded(), settings, listed
 
 
 def _pieces(model, kinds, described, path):

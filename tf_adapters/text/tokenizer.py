@@ -1,6 +1,7 @@
 """What tokenizers have in common: special tokens, truncation and padding as TensorFlow operations, what a directory of
 HuggingFace says beside the vocabulary, and which of them reads the texts of an encoder."""
 
+import contextlib
 import copy
 import importlib
 import os
@@ -71,8 +72,7 @@ class Tokenizer(tf.Module):
         for argument, token in tokens.items():
             if not isinstance(token, str) or token not in ids:
                 raise InputError(
-                    f"{argument}={shown(token)} is not in the vocabulary of {len(ids)} entries: give the vocabulary's "
-                    "own token, or the vocabulary that belongs to this model."
+                    f"{argument}={shown(token)} is not in the vocabulary of {len(ids)} entries: give the model's own."
                 )
             setattr(self, argument, token)
             setattr(self, argument.replace("token", "id"), ids[token])
@@ -101,14 +101,14 @@ class Tokenizer(tf.Module):
                 )
             if self.max_length < self.pair_specials + 2:
                 raise InputError(
-                    f"{{max_length}} has no room for a text and its text_pair: give at least {self.pair_specials + 2}.",
+                    f"{{max_length}} has no room for a pair: give at least {self.pair_specials + 2}.",
                     max_length=self.max_length,
                 )
             second = self.tokenize(text_pair)
             # Static shapes catch most of it; the assertion holds in a graph.
             if not first.shape[:1].is_compatible_with(second.shape[:1]):
                 raise InputError(
-                    f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: they must be equally many."
+                    f"text_pair has {second.shape[0]} rows and text has {first.shape[0]}: give equally many."
                 )
             equal = tf.debugging.assert_equal(
                 first.nrows(), second.nrows(), "text and text_pair must have equally many rows"
@@ -229,11 +229,11 @@ def checked_text(text, argument):
         text = tf.convert_to_tensor(text, tf.string)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{argument} must be a list or a rank-1 tensor of strings, got {type(text).__name__}: {error}"
+            f"{argument} must be a list or tensor of strings, not {type(text).__name__}: {error}"
         ) from None
     if text.shape.rank != 1:
         raise InputError(
-            f"{argument} must be strings of shape (batch,), got shape {text.shape}: wrap a single text in a list."
+            f"{argument} must be (batch,) strings, not of shape {text.shape}: wrap a single text in a list."
         )
     return text
 
@@ -244,85 +244,80 @@ def check_positive(value, argument):
         raise InputError(f"{argument}={value!r} must be a positive integer.")
 
 
-def read_tokenizer_config(directory, accepted=None, kind=None):
-    """The content of `tokenizer_config.json`, a dict; empty where there is none.
+class TokenizerConfig:
+    """What `tokenizer_config.json` says; nothing where there is none.
 
     Args:
         directory: str.
         accepted: tokenizer classes of the kind, or None for all.
         kind: str, in words.
 
+    Attributes:
+        name: str, the tokenizer's class, or None.
+        alone: bool, whether `tokenizer.json` says how texts are cut, whatever else is there.
+
     Raises:
         InputError: the file is damaged, or names another class.
     """
-    path = os.path.join(directory, "tokenizer_config.json")
-    if not os.path.isfile(path):
-        return {}
-    config = read_json(path)
-    name = config.get("tokenizer_class")
-    if accepted and name not in (None, "PreTrainedTokenizerFast", _OF_ANY_KIND, *accepted):
-        raise InputError(
-            f"{{tokenizer_class}} in {path} is not {kind}: give a model whose tokenizer is a {accepted[0]}.",
-            tokenizer_class=name,
-        )
-    return config
 
-
-def reads_json_alone(config):
-    """Whether `tokenizer.json` says how texts are cut, whatever `tokenizer_config.json` says."""
-    return config.get("tokenizer_class") == _OF_ANY_KIND
-
-
-def tokens_of(config, directory, roles=_ROLES):
-    """Special tokens that `tokenizer_config.json` names, by their roles."""
-    tokens = {role: config.get(role) for role in roles}
-    tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
-    return _entries(tokens, directory, str, "a string")
-
-
-def flags_of(config, directory, names):
-    """The settings of these names in `tokenizer_config.json` that are true or false; those that are null are left
-    out."""
-    return _entries({name: config.get(name) for name in names}, directory, bool, "true or false")
-
-
-def _entries(values, directory, wanted, words):
-    values = {name: value for name, value in values.items() if value is not None}
-    for name, value in values.items():
-        if not isinstance(value, wanted):
-            path = os.path.join(directory, "tokenizer_config.json")
-            raise InputError(f"{name}={shown(value)} in {path} must be {words}.")
-    return values
-
-
-def refuse_added_tokens(directory, config, size, own=(), listed=(), cut=()):
-    """Raise InputError if tokens were added behind a vocabulary, which are cut out of a text before anything else is.
-
-    Args:
-        directory: str.
-        config: dict, content of `tokenizer_config.json`.
-        size: int, entries of the vocabulary.
-        own: strs, tokens that the kind of tokenizer has behind its vocabulary; what is no token is of no account.
-        listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
-        cut: strs, tokens that are cut out of texts here too.
-    """
-    path = os.path.join(directory, "added_tokens.json")
-    own = {*own, *tokens_of(config, directory).values()}
-    decoder, of_text = config.get("added_tokens_decoder") or {}, set()
-    try:
-        added = dict(read_json(path)) if os.path.isfile(path) else {}
-        added |= {token["content"]: int(number) for number, token in decoder.items()}
-        added |= {token["content"]: token["id"] for token in listed or ()}
-        # Special ones in a text are refused or read as text, as documented; these are words of the vocabulary.
-        of_text = {token["content"] for token in (*decoder.values(), *(listed or ())) if token.get("special") is False}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{directory} has a list of added tokens that is damaged: restore its files.") from None
-    for token, number in added.items():
-        if not is_int(number) or (number >= size or token in of_text - set(cut)) and token not in own:
+    def __init__(self, directory, accepted=None, kind=None):
+        self._directory, self._path = directory, os.path.join(directory, "tokenizer_config.json")
+        self._values = read_json(self._path) if os.path.isfile(self._path) else {}
+        self.name = self._values.get("tokenizer_class")
+        self.alone = self.name == _OF_ANY_KIND
+        if accepted and self.name not in (None, "PreTrainedTokenizerFast", _OF_ANY_KIND, *accepted):
             raise InputError(
-                f"{directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and added "
-                "tokens are not cut out of texts here: give an encoder without them."
+                f"{{tokenizer_class}} in {self._path} is not {kind}: give a model with a {accepted[0]}.",
+                tokenizer_class=self.name,
             )
+
+    def tokens(self, roles=_ROLES):
+        """The special tokens that it names, by their roles."""
+        tokens = {role: self._values.get(role) for role in roles}
+        tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in tokens.items()}
+        return self._checked(tokens, str, "a string")
+
+    def flags(self, names):
+        """The settings of these names that are true or false; those that are null are left out."""
+        return self._checked({name: self._values.get(name) for name in names}, bool, "true or false")
+
+    def _checked(self, values, wanted, words):
+        values = {name: value for name, value in values.items() if value is not None}
+        for name, value in values.items():
+            if not isinstance(value, wanted):
+                raise InputError(f"{name}={shown(value)} in {self._path} must be {words}.")
+        return values
+
+    def refuse_added(self, size, own=(), listed=(), cut=()):
+        """Raise InputError if tokens were added behind a vocabulary, which are cut out of a text before anything else
+        is.
+
+        Args:
+            size: int, entries of the vocabulary.
+            own: strs, tokens that the kind of tokenizer has behind its vocabulary; what is no token is of no account.
+            listed: list of objects, the `added_tokens` of a `tokenizer.json` that was read.
+            cut: strs, tokens that are cut out of texts here too.
+        """
+        path = os.path.join(self._directory, "added_tokens.json")
+        own = {*own, *self.tokens().values()}
+        decoder, of_text = self._values.get("added_tokens_decoder") or {}, set()
+        try:
+            added = dict(read_json(path)) if os.path.isfile(path) else {}
+            added |= {token["content"]: int(number) for number, token in decoder.items()}
+            added |= {token["content"]: token["id"] for token in listed or ()}
+            # Special ones in a text are refused or read as text, as documented; these are words of the vocabulary.
+            every = (*decoder.values(), *(listed or ()))
+            of_text = {token["content"] for token in every if token.get("special") is False}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise InputError(
+                f"{self._directory} has a list of added tokens that is damaged: restore its files."
+            ) from None
+        for token, number in added.items():
+            if not is_int(number) or (number >= size or token in of_text - set(cut)) and token not in own:
+                raise InputError(
+                    f"{self._directory}: the token {shown(token)} was added to the vocabulary of {size} entries, and "
+                    "added tokens are not cut out of texts: give an encoder without."
+                )
 
 
 def read_lines(path):
@@ -332,9 +327,7 @@ def read_lines(path):
         with reading(path), open(path, encoding="utf-8", newline="\n") as file:
             lines = file.read().split("\n")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): restore the file."
-        ) from None
+        raise InputError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}): restore it.") from None
     return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
@@ -345,22 +338,24 @@ def check_is(expected, path, advice):
             raise InputError(f"{key}={shown(value)} in {path} must be {wanted!r}: {advice}.")
 
 
-def check_pairs(after, separators, path):
-    """The tokens that begin and end a text by the `post_processor` of a `tokenizer.json`.
+def check_rows(after, separators, path):
+    """The tokens that begin and end a row by the `post_processor` of a `tokenizer.json`.
 
-    Raises: InputError, unless a pair is `[CLS] a [SEP] b [SEP]`, with so many separators in the middle.
+    Raises: InputError, unless rows are `[CLS] a [SEP]` and `[CLS] a [SEP] b [SEP]`, with so many separators in the
+        middle of a pair. Without a post-processor HuggingFace's have none of these tokens.
     """
-    places, kind = [], after.get("type")
+    rows, kind = [], after.get("type")
     if kind in ("BertProcessing", "RobertaProcessing"):
         cls, sep = (end[0] if isinstance(end, list) and end else end for end in (after.get("cls"), after.get("sep")))
-        places = [cls, "A", sep, *[sep] * (kind == "RobertaProcessing"), "B", sep]
-    elif kind == "TemplateProcessing" and isinstance(pair := after.get("pair"), list):
-        places = [part.get("id") for step in pair if isinstance(step, dict) for part in step.values()]
-    cls, sep = (places[0], places[-1]) if places else (None, None)
-    if not isinstance(cls, str) or places != [cls, "A", *[sep] * separators, "B", sep]:
+        rows = [[cls, "A", sep], [cls, "A", sep, *[sep] * (kind == "RobertaProcessing"), "B", sep]]
+    elif kind == "TemplateProcessing":
+        with contextlib.suppress(AttributeError, KeyError, TypeError):  # of a damaged one
+            rows = [[part["id"] for step in after[name] for part in step.values()] for name in ("single", "pair")]
+    cls, sep = (rows[0][0], rows[0][-1]) if rows and rows[0] else (None, None)
+    if not isinstance(cls, str) or rows != [[cls, "A", sep], [cls, "A", *[sep] * separators, "B", sep]]:
         raise InputError(
-            f"post_processor={shown(after)} in {path} must put a token before a pair, {separators} between its texts "
-            "and one behind: give an encoder whose tokenizer does."
+            f"post_processor={shown(after)} in {path} must put a token before a text, {separators} between two and "
+            "one behind: give another encoder."
         )
     return cls, sep
 
@@ -372,17 +367,11 @@ def is_utf8(text):
 
 # Which tokenizer reads the texts of an encoder
 
-# `Family.tokenizer` -> module, class, and what its `from_directory` is told. A new one is a line here, and a file where
-# it cuts anew.
+# What `Family.tokenizer` begins with -> module, class, and the argument that follows behind a colon.
 _TOKENIZERS = {
-    "wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {}),
-    "mpnet-wordpiece": ("tf_adapters.text.wordpiece", "WordPiece", {"style": "mpnet"}),
-    "byte-level-bpe": ("tf_adapters.text.byte_bpe", "ByteLevelBpe", {}),
-    "xlm-roberta-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "xlm-roberta"}),
-    "camembert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "camembert"}),
-    "albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert"}),
-    "plain-albert-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "albert-plain"}),
-    "deberta-v2-sentencepiece": ("tf_adapters.text.sentencepiece", "SentencePiece", {"layout": "deberta-v2"}),
+    "wordpiece": ("wordpiece", "WordPiece", "style"),
+    "byte-level-bpe": ("byte_bpe", "ByteLevelBpe", None),
+    "sentencepiece": ("sentencepiece", "SentencePiece", "layout"),
 }
 
 
@@ -409,17 +398,16 @@ def load_tokenizer(model: Model, *, max_length: Optional[int] = None) -> Tokeniz
             "{model} was built without files: give the tokenizer's class its vocabulary.", model=type(model).__name__
         )
     kind, given = (state.family.tokenizer, None) if state.tokenizer is None else state.tokenizer()
-    module, name, style = _TOKENIZERS[kind]
-    made = getattr(importlib.import_module(module), name)
+    kind, _, which = kind.partition(":")
+    module, name, argument = _TOKENIZERS[kind]
+    made = getattr(importlib.import_module(f"tf_adapters.text.{module}"), name)
+    style = {argument: which} if which else {}
     if given is None:
         tokenizer = made.from_directory(state.directory, max_length=max_length, **style)
     else:
         tokenizer = made(**given, max_length=max_length, **style)
     if tokenizer.size > config.vocab_size:
-        raise InputError(
-            f"{state.source}: its tokenizer makes ids up to {tokenizer.size - 1}, and its encoder knows "
-            f"{config.vocab_size}: give the files that belong together."
-        )
+        raise InputError(f"{state.source}: its tokenizer has more ids than it: give the files that belong together.")
     return tokenizer
 
 
@@ -442,16 +430,8 @@ def check_text(model, text):
 
 
 def trained_tokenizer(model, text, directory):
-    """The tokenizer of a model's encoder, as an adapter directory was trained with it.
-
-    Args:
-        model: as `load_backbone` returns it.
-        text: dict, the directory's text settings, or None where it has none.
-        directory: path, for messages.
-
-    Raises:
-        InputError: there are no text settings, or the encoder's vocabulary is not the one of training.
-    """
+    """The tokenizer of a model's encoder by `text`, an adapter directory's text settings; InputError where they are
+    None, or the encoder's vocabulary is not the one of training."""
     if text is None:
         raise InputError(
             f"{directory} was saved without text settings, so raw text cannot be scored; pass text= to save_adapter."

@@ -176,7 +176,7 @@ def overlap_of(max_length):
     """
     if max_length < SHORTEST_WINDOW:
         raise InputError(
-            f"{{max_length}} has no room for a question and its context: give at least {SHORTEST_WINDOW}, better 256.",
+            f"{{max_length}} has no room for a question and its context: give at least {SHORTEST_WINDOW}.",
             max_length=max_length,
         )
     return max_length // 3

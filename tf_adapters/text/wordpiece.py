@@ -14,17 +14,13 @@ from tf_adapters.ranges import check_choice, checked, is_int
 from tf_adapters.text.characters import CODE_POINTS, CharacterTable, entry, normalise_each, to_code_points, to_string
 from tf_adapters.text.tokenizer import (
     Tokenizer,
+    TokenizerConfig,
     check_is,
-    check_pairs,
+    check_rows,
     checked_text,
-    flags_of,
     no_autograph,
     read_lines,
-    read_tokenizer_config,
-    reads_json_alone,
-    refuse_added_tokens,
     rows_of_pieces,
-    tokens_of,
     utf8_bytes,
 )
 
@@ -67,17 +63,15 @@ _STYLES = {
 class WordPiece(Tokenizer):
     """BERT's tokenization of strings to ids, in TensorFlow operations.
 
-    The tokens equal those of `transformers.BertTokenizerFast` but for
-    `KNOWN_EXCEPTIONS`. All steps are graph operations, so that one object serves
-    `tf.data` and an exported model; the vocabulary and the character tables lie
-    in the graph. Besides TensorFlow's own, the only operation used is
-    tensorflow-text's `WordpieceTokenizeWithOffsets`, which TF Serving has.
+    The tokens equal those of `transformers.BertTokenizerFast` but for `KNOWN_EXCEPTIONS`. All steps are graph
+    operations, so that one object serves `tf.data` and an exported model; the vocabulary and the character tables lie
+    in the graph. Besides TensorFlow's own, the only operation used is tensorflow-text's `WordpieceTokenizeWithOffsets`,
+    which TF Serving has.
 
-    What a character becomes (dropped, a space, itself, its lower case, its base
-    letter without accents, a word of its own) depends on that character alone,
-    so normalisation and splitting are a table look-up by code point. The table
-    is asked once, from the installed `tokenizers`, when the object is made.
-    Bytes that are not UTF-8 are replaced by U+FFFD and thereby dropped.
+    What a character becomes (dropped, a space, itself, its lower case, its base letter without accents, a word of its
+    own) depends on that character alone, so normalisation and splitting are a table look-up by code point. The table is
+    asked once, from the installed `tokenizers`, when the object is made. Bytes that are not UTF-8 are replaced by
+    U+FFFD and thereby dropped.
 
     Args:
         vocabulary: list of str, the tokens in the order of their ids.
@@ -151,18 +145,13 @@ class WordPiece(Tokenizer):
     def from_directory(cls, directory, *, max_length=128, style="bert"):
         """Read the vocabulary and settings that a HuggingFace directory holds.
 
-        Reads `vocab.txt` and, where present, `tokenizer_config.json`; without
-        `vocab.txt`, or of transformers 5's `TokenizersBackend`, a `tokenizer.json`
-        whose model is WordPiece. The files are data; nothing in them is run.
+        Reads `vocab.txt` and, where present, `tokenizer_config.json`; without `vocab.txt`, or of transformers 5's
+        `TokenizersBackend`, a `tokenizer.json` whose model is WordPiece. The files are data; nothing in them is run.
         Truncation and padding in them are ignored.
 
         Args:
-            directory: str or path.
-            max_length: int, as in the constructor.
             style: str, whose special tokens and pairs: "bert", or "mpnet" for `<s> a </s></s> b </s>`.
-        Returns: a `WordPiece`.
-        Raises: InputError, if no vocabulary is found or the tokenizer is another one, or tokens
-            were added to its vocabulary.
+        Raises: InputError, if no vocabulary is found, the tokenizer is another one, or tokens were added to it.
         """
         directory = str(to_path(directory))
         vocabulary_file = os.path.join(directory, "vocab.txt")
@@ -170,24 +159,23 @@ class WordPiece(Tokenizer):
         check_choice("style", style, _STYLES)
         classes, defaults = _STYLES[style]
         accepted = [start + end for start in classes for end in _TOKENIZER_ENDINGS]
-        config, added = read_tokenizer_config(directory, accepted, f"{classes[0]}'s WordPiece"), ()
-        settings = defaults | tokens_of(config, directory, ("unk_token", "cls_token", "sep_token", "pad_token"))
-        settings |= flags_of(config, directory, ("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
-        alone = reads_json_alone(config)
-        if config.get("tokenizer_class") == "PreTrainedTokenizerFast" and os.path.isfile(tokenizer_file):
-            alone = True  # it knows no settings of BERT's
+        config, added = TokenizerConfig(directory, accepted, f"{classes[0]}'s WordPiece"), ()
+        settings = config.tokens(("unk_token", "cls_token", "sep_token", "pad_token"))
+        settings |= config.flags(("do_lower_case", "strip_accents", "tokenize_chinese_chars"))
+        # A PreTrainedTokenizerFast knows no settings of BERT's.
+        alone = config.alone or (config.name == "PreTrainedTokenizerFast" and os.path.isfile(tokenizer_file))
         if os.path.isfile(vocabulary_file) and not alone:
             vocabulary = read_lines(vocabulary_file)
         elif os.path.isfile(tokenizer_file):
             vocabulary, found, added = _read_tokenizer_json(tokenizer_file, 2 if defaults.get("double_sep") else 1)
-            settings = {**settings, **found} if alone else {**found, **settings}
+            settings = settings | found if alone else found | settings
         else:
             raise InputError(
-                "{directory} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json. Give the "
-                "directory of a BERT model with its tokenizer's files.",
+                "{directory} holds no WordPiece vocabulary: looked for vocab.txt and tokenizer.json.",
                 directory=directory,
             )
-        refuse_added_tokens(directory, config, len(vocabulary), own=settings.values(), listed=added)
+        settings = defaults | settings
+        config.refuse_added(len(vocabulary), own=settings.values(), listed=added)
         return cls(vocabulary, max_length=max_length, **settings)
 
     @property
@@ -212,13 +200,7 @@ class WordPiece(Tokenizer):
 
     @no_autograph
     def tokenize(self, text):
-        """Split texts into wordpieces, without special tokens.
-
-        Args:
-            text: strings, `(batch,)`.
-        Returns: int32 RaggedTensor, `(batch, (tokens))`.
-        Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
-        """
+        """Strings `(batch,)` as wordpieces without special tokens, an int32 RaggedTensor `(batch, (tokens))`."""
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
             words, words_per_text = self._words(text)
@@ -229,19 +211,14 @@ class WordPiece(Tokenizer):
 
     @no_autograph
     def tokenize_with_offsets(self, text):
-        """Split texts into wordpieces, and say where in the texts they stand.
+        """Tokens, and where in the texts they stand.
 
-        A piece reaches from its first to its last character: accents that are stripped, and other characters that are
-        dropped, belong to it where they lie between the two. The pieces of one character that becomes
-        several (a Hangul syllable) all have its place. Bytes that are not UTF-8 count as `tf.strings.unicode_decode`
-        replaces them.
+        Accents that are stripped, and other characters that are dropped, belong to the piece in which they lie. Bytes
+        that are not UTF-8 count as `tf.strings.unicode_decode` replaces them.
 
-        Args:
-            text: strings, `(batch,)`.
-        Returns: `(pieces, starts, ends)`, int32 RaggedTensors, `(batch, (tokens))`: what
-            `tokenize` returns, and of each piece the first character in the original text and the one after its
-            last, in Unicode code points from 0.
-        Raises: InputError, if `text` is not a list or rank-1 tensor of strings.
+        Returns: `(tokens, starts, ends)`, int32 RaggedTensors `(batch, (tokens))`: of each token the first character
+            and the one after its last, in Unicode code points from 0; of a character that several tokens share, each
+            has its place.
         """
         text = checked_text(text, "text")
         with tf.device("CPU:0"):
@@ -361,10 +338,7 @@ def _checked_ids(vocabulary):
     ids = {token: index for index, token in enumerate(vocabulary)}
     if len(ids) != len(vocabulary):
         twice = next(token for index, token in enumerate(vocabulary) if ids[token] != index)
-        raise InputError(
-            f"vocabulary has the entry {twice!r} twice, at {vocabulary.index(twice)} and {ids[twice]}: each token must "
-            "have one id."
-        )
+        raise InputError(f"vocabulary has the entry {twice!r} twice, at {vocabulary.index(twice)} and {ids[twice]}.")
     return ids
 
 
@@ -382,8 +356,7 @@ def _read_tokenizer_json(path, separators):
         ("pre_tokenizer.type", pre_tokenizer.get("type"), "BertPreTokenizer"),
     )
     check_is(expected, path, "give a model with BERT's WordPiece")
-    if after:  # a model without says nothing of pairs, and BERT's reads them so
-        check_pairs(after, separators, path)
+    cls, sep = check_rows(after, separators, path)
     ids = model.get("vocab")
     if not isinstance(ids, dict) or not all(map(is_int, ids.values())) or sorted(ids.values()) != list(range(len(ids))):
         raise InputError(f"model.vocab in {path} must map its tokens to the ids 0, 1, 2, ... without a gap.")
@@ -392,6 +365,8 @@ def _read_tokenizer_json(path, separators):
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
         "unk_token": model.get("unk_token", "[UNK]"),
+        "cls_token": cls,
+        "sep_token": sep,
     }
     if not isinstance(settings["unk_token"], str):
         raise InputError(f"model.unk_token={shown(settings['unk_token'])} in {path} must be a string.")

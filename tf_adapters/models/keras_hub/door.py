@@ -12,7 +12,7 @@ from tf_adapters import _keras3_internals as internals
 from tf_adapters._keras3_internals import layers_of
 from tf_adapters.errors import InputError
 from tf_adapters.layers.ops import keras3 as ops
-from tf_adapters.models.keras_files import refuse
+from tf_adapters.models.keras_files import refuse, refusing
 from tf_adapters.models.keras_hub.families import OffsetPositions, family_of
 from tf_adapters.models.keras_hub.family import EncoderConfig, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS, states_of
@@ -142,7 +142,7 @@ def adapt(model, state):
     # Every graph of the model reads it, and all that it computes depends on it.
     state.sites[0, "attention"].acting = state.acting
     for one in {id(one): one for one in (model, backbone_of(model))}.values():
-        vars(one).update({name: refuse for name in _WHOLE}, quantize=_no_quantize, enable_lora=_no_lora)
+        vars(one).update({name: refuse for name in _WHOLE}, quantize=_NO_QUANTIZE, enable_lora=_NO_LORA)
         vars(one)["export"] = functools.partial(export, one)
 
 
@@ -174,30 +174,21 @@ def _refuse_changed(model, state):
     for layer in layers_of(backbone_of(model)):
         if getattr(layer, "lora_enabled", False):
             raise InputError(
-                f"{{model}} has LoRA of Keras in {layer.path}, which freezes adapters: load it anew, and add "
-                "LoraConfig(...) in its place.",
+                f"{{model}} has LoRA of Keras in {layer.path}: load it anew, and add LoraConfig(...).",
                 model=type(model).__name__,
             )
         if getattr(layer, "quantization_mode", None) and not any(map(is_cast, layer.weights)):
             raise InputError(
-                f"{{model}} is quantized in {layer.path}, so that nobody knows its encoder: load it anew, add "
-                'adapters, and then call tf_adapters.models.cast_frozen(model, "int8").',
+                f"{{model}} is quantized in {layer.path}: load it anew, add adapters, and then call "
+                'tf_adapters.models.cast_frozen(model, "int8").',
                 model=type(model).__name__,
             )
 
 
-def _no_quantize(*arguments, **settings):
-    raise NotImplementedError(
-        "quantize would round the adapters' head too, and the encoder would not be known any more: call "
-        'tf_adapters.models.cast_frozen(model, "int8") after set_trainable, which rounds what is frozen.'
-    )
-
-
-def _no_lora(*arguments, **settings):
-    raise NotImplementedError(
-        "enable_lora freezes the adapters of this model: take tf_adapters.LoraConfig() in tf_adapters.add_adapters in "
-        "its place, which stands beside them."
-    )
+_NO_QUANTIZE = refusing(
+    'quantize would round the adapters\' head too: call tf_adapters.models.cast_frozen(model, "int8").'
+)
+_NO_LORA = refusing("enable_lora freezes this model's adapters: call add_adapters(model, tf_adapters.LoraConfig()).")
 
 
 def site(model, state, block, place):
@@ -261,8 +252,8 @@ def head_on(model, family, holder, number=0):
 def new_head(model, family, shape, seed, number):
     known = head_shape(model, family)
     raise InputError(
-        f"{{head}}: an adapter for a model of KerasHub has the head's shape ({known.head}, {known.num_labels} labels), "
-        "because the head is a part of the model's graph: build another task model on the backbone.",
+        f"{{head}}: an adapter for a model of KerasHub has the head's shape ({known.head}, {known.num_labels} labels): "
+        "build another task model on the backbone.",
         head=f"{shape.head}, {shape.num_labels} labels",
     )
 

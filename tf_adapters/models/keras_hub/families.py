@@ -213,7 +213,7 @@ _ALBERT = Family(
     },
     pooler_name="pooler",
     pooled_classifier=True,
-    tokenizer="albert-sentencepiece",
+    tokenizer="sentencepiece:albert",
 )  # fmt: skip
 
 
@@ -353,7 +353,7 @@ _DEBERTA_V2 = Family(
     },
     block={**BERT_BLOCK, **{place: f"attention.self.{place}_proj" for place in ("query", "key", "value")}},
     block_class=AdapterDisentangledEncoder,
-    tokenizer="deberta-v2-sentencepiece",
+    tokenizer="sentencepiece:deberta-v2",
     epsilon=_DEBERTA_EPSILON,
     head_activation=lambda config: config.pooler_hidden_act or "gelu",
     # Queries and keys are made of the embeddings of distances too, which all rows share.
@@ -370,8 +370,8 @@ FAMILIES = {
         _BERT,
         _DISTILBERT,
         _roberta("roberta", "Roberta", "byte-level-bpe"),
-        _roberta("xlm-roberta", "XLMRoberta", "xlm-roberta-sentencepiece"),
-        _roberta("camembert", "Roberta", "camembert-sentencepiece"),
+        _roberta("xlm-roberta", "XLMRoberta", "sentencepiece:xlm-roberta"),
+        _roberta("camembert", "Roberta", "sentencepiece:camembert"),
         _ALBERT,
         _ELECTRA,
         _DEBERTA_V2,
@@ -395,7 +395,7 @@ def family_of(model):
     # Of the kinds of blocks one alone can have its LayerNorms elsewhere.
     if any(not isinstance(one, kind) or getattr(one, "normalize_first", False) for one in family.blocks(model)):
         raise InputError(
-            f"{{model}} has blocks that are no {kind.__name__} with its LayerNorms behind the sub-layers.",
+            f"{{model}} has blocks that are no {kind.__name__} with its LayerNorms behind.",
             model=type(backbone).__name__,
         )
     return family

@@ -118,7 +118,7 @@ class Family:
         block_name: function from a backbone to the PyTorch names of its blocks.
         pooler_name: PyTorch's name of the encoder's dense layer of the first token, or None where only heads have one.
         prefix_name: str, what PyTorch's names of the encoder begin with.
-        tokenizer: str, a key of `text.tokenizer`.
+        tokenizer: str, as of the first door's `Family`.
         first_position: int, the first row of the positions that a text has.
         epsilon: float, of the LayerNorms where `config.json` has none.
         reads_epsilon: bool, whether transformers looks for it there.
@@ -276,8 +276,7 @@ def backbone_of(model):
     if len(found) != 1:
         what = "none" if not found else f"{len(found)}"
         raise InputError(
-            "{model} must have one backbone of KerasHub inside, called as a whole (`backbone(inputs)`, not its layers "
-            f"through `backbone.output`), and has {what}.",
+            f"{{model}} must have one backbone of KerasHub inside, called as `backbone(inputs)`, and has {what}.",
             model=type(model).__name__,
         )
     return found[0]

@@ -67,12 +67,10 @@ class FastEncoder(AdapterEncoder):
     is_last = False
 
     def make_sites(self, index):
-        """As of `AdapterBlock`."""
         self.activation_name = name_of_activation(self.activation)
         return super().make_sites(index)
 
     def drop_sites(self):
-        """As of `AdapterBlock`."""
         del self.activation_name
         vars(self).pop("is_last", None)
         super().drop_sites()

@@ -174,8 +174,7 @@ def _build(family, config, head, num_labels, dtype, directory):
         raise
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{directory / 'config.json'} describes no encoder that KerasHub can build ({str(error)[:200]}): restore "
-            "the file."
+            f"{directory}: config.json describes no encoder of KerasHub's ({str(error)[:200]}): restore the file."
         ) from error
     _follow(backbone, family, {**config, "model_type": family.model_type})
     if head == "none":

@@ -15,8 +15,8 @@ from tf_adapters.paths import read_json
 # KerasHub's tokenizers -> `Family.tokenizer`.
 _TOKENIZERS = {
     "BertTokenizer": "wordpiece", "DistilBertTokenizer": "wordpiece", "ElectraTokenizer": "wordpiece",
-    "RobertaTokenizer": "byte-level-bpe", "XLMRobertaTokenizer": "xlm-roberta-sentencepiece",
-    "AlbertTokenizer": "plain-albert-sentencepiece", "DebertaV3Tokenizer": "deberta-v2-sentencepiece",
+    "RobertaTokenizer": "byte-level-bpe", "XLMRobertaTokenizer": "sentencepiece:xlm-roberta",
+    "AlbertTokenizer": "sentencepiece:albert-plain", "DebertaV3Tokenizer": "sentencepiece:deberta-v2",
 }  # fmt: skip
 
 
@@ -27,11 +27,7 @@ def described(source):
     if "://" not in source and source not in known:
         close = difflib.get_close_matches(source, known, n=3)
         meant = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-        raise InputError(
-            f"{{source}} is no directory here, and no preset of KerasHub{meant}: fetch the model first, and give its "
-            "directory.",
-            source=source,
-        )
+        raise InputError(f"{{source}} is no directory here, and no preset of KerasHub{meant}.", source=source)
     config = _read(source, "config.json")
     if not is_preset(config):
         raise InputError("{source} has no preset of KerasHub: fetch it, and give its directory.", source=source)
@@ -107,8 +103,7 @@ def tokenizer_of(source):
         for name, computed in {"split": True, "suffix_indicator": "##"}.items():
             if getattr(theirs, name) != computed:
                 raise InputError(
-                    f"{{source}}: its tokenizer has {name}={shown(getattr(theirs, name))}, and texts are cut with "
-                    f"{computed!r} alone.",
+                    f"{{source}}: its tokenizer has {name}={shown(getattr(theirs, name))}, and not {computed!r}.",
                     source=source,
                 )
         return kind, {
@@ -137,7 +132,7 @@ def _fetched(read, *arguments, source):
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         raise InputError(
-            f"{{source}}: KerasHub cannot load this preset ({type(error).__name__}: {lines[0][:300]}): restore what is "
-            "damaged, or give a directory where there is no network.",
+            f"{{source}}: KerasHub cannot load this preset ({type(error).__name__}: {lines[0][:300]}): restore it, or "
+            "give a directory.",
             source=source,
         ) from error

@@ -82,8 +82,8 @@ def _roberta(model_type, name, module, tokenizer, **others):
 
 
 ROBERTA = _roberta("roberta", "Roberta", modeling_tf_roberta, "byte-level-bpe")
-XLM_ROBERTA = _roberta("xlm-roberta", "XLMRoberta", modeling_tf_xlm_roberta, "xlm-roberta-sentencepiece")
-CAMEMBERT = _roberta("camembert", "Camembert", modeling_tf_camembert, "camembert-sentencepiece", on_adapterhub=False)
+XLM_ROBERTA = _roberta("xlm-roberta", "XLMRoberta", modeling_tf_xlm_roberta, "sentencepiece:xlm-roberta")
+CAMEMBERT = _roberta("camembert", "Camembert", modeling_tf_camembert, "sentencepiece:camembert", on_adapterhub=False)
 
 
 # ELECTRA (Clark et al., 2020), the discriminator

@@ -90,10 +90,7 @@ def adapt(model, state):
         block_class = family.fast_block_class
         if block_class is None:
             state.fast = False
-            raise InputError(
-                f"{{fast}}: {family.model_type} has no fast blocks; leave it out (on the command line --fast).",
-                fast=True,
-            )
+            raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out.", fast=True)
     state.original_parts = [
         (block.attention, name, getattr(block.attention, name))
         for block in blocks

@@ -8,6 +8,7 @@ from typing import Callable, Dict, Optional, Tuple
 from tf_adapters._keras import keras
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
+from tf_adapters.models.door import no_model
 from tf_adapters.models.transformers.site import replace_layer
 
 # model_type of config.json -> module and its `Family`. A new family is such an object, and a line here.
@@ -23,11 +24,13 @@ _FAMILIES = {
     "xlm-roberta": "bert_like.XLM_ROBERTA",
 }
 
-BERT_DENSES = {
-    **{place: f"attention.self_attention.{place}" for place in ("query", "key", "value")},
-    "attention_output": "attention.dense_output.dense", "intermediate": "intermediate.dense",
-    "output": "bert_output.dense",
-}  # fmt: skip
+
+def denses_of(read):
+    """`Family.denses` of a block of BERT's shape; `read` is the path of its query, with `{}` for that name."""
+    behind = ("attention.dense_output.dense", "intermediate.dense", "bert_output.dense")
+    return (*map(read.format, ("query", "key", "value")), *behind)
+
+
 KERAS_DROPOUT = {keras.layers.Dropout: "rate"}
 
 
@@ -53,10 +56,10 @@ class Family:
         row_places: function from a configuration to those of `config.DENSE_PLACES` whose layers read the rows of a
             batch and nothing else.
         token_types: bool, whether the encoder takes `token_type_ids`.
-        tokenizer: str, a key of `text.tokenizer`: what cuts texts.
+        tokenizer: str, what cuts texts, as in `text.tokenizer`.
         on_adapterhub: bool, whether `adapters` has the family.
         adapterhub_attention: bool, whether its adapters behind the attention read what ours do.
-        denses: dict from one of `config.DENSE_PLACES` to the path of that layer's attribute in an adapted block.
+        denses: the path of each dense layer's attribute in an adapted block, in the order of `config.DENSE_PLACES`.
         dropouts: dict from each class of dropout layers to the name of the attribute that is its rate.
         autograph: bool, whether transformers' code branches on tensors, so that a graph for any length needs AutoGraph.
         config_keys: dict from keys of config.json that the model reads, beside those that `config_class` names, to
@@ -78,7 +81,7 @@ class Family:
     row_places: Callable = lambda config: DENSE_PLACES
     token_types: bool = True
     tokenizer: str = "wordpiece"
-    denses: Dict[str, str] = dataclasses.field(default_factory=lambda: BERT_DENSES)
+    denses: Tuple[str, ...] = denses_of("attention.self_attention.{}")
     dropouts: Dict[type, str] = dataclasses.field(default_factory=lambda: KERAS_DROPOUT)
     autograph: bool = False
     config_keys: Dict[str, object] = dataclasses.field(default_factory=dict)
@@ -152,7 +155,7 @@ class Family:
 
     def dense(self, block, place):
         """Where an adapted block keeps a dense layer: `(owner, attribute)`; `place` is one of `config.DENSE_PLACES`."""
-        *path, attribute = self.denses[place].split(".")
+        *path, attribute = self.denses[DENSE_PLACES.index(place)].split(".")
         return functools.reduce(getattr, path, block), attribute
 
     def beside_lowest(self, model):
@@ -242,8 +245,7 @@ def get_family(model_type):
     """The Family for a `model_type`; raises InputError with the supported ones otherwise."""
     if not isinstance(model_type, str) or model_type not in _FAMILIES:
         raise InputError(
-            f"{{model_type}} is not supported: tf_adapters has adapters for {', '.join(sorted(_FAMILIES))}.",
-            model_type=model_type,
+            f"{{model_type}} is not supported: adapters are for {', '.join(sorted(_FAMILIES))}.", model_type=model_type
         )
     module, _, name = _FAMILIES[model_type].partition(".")
     return getattr(importlib.import_module(f"tf_adapters.models.transformers.{module}"), name)
@@ -253,9 +255,5 @@ def family_of(model):
     """The Family of a model that the user built; raises InputError if there is none."""
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if model_type is None:
-        raise InputError(
-            "{model} is not a transformers TensorFlow model: build one with tf_adapters.load_backbone or a "
-            "TFBertFor... class.",
-            model=type(model).__name__,
-        )
+        raise no_model(model)
     return get_family(model_type)

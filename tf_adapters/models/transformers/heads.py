@@ -1,6 +1,7 @@
 """Task heads of transformers: what stands on the pretrained encoder, and what is read of its outputs."""
 
 import copy
+import functools
 
 import tensorflow as tf
 
@@ -34,8 +35,7 @@ def new_head(model, family, shape, seed, number):
     if shape.head not in SWITCHED or shape.head not in family.heads or family.head_of(model) is None:
         known = ", ".join(head for head in SWITCHED if head in family.heads)
         raise InputError(
-            f"{{head}}: beside the head of a {type(model).__name__} an adapter may bring one of {known}.",
-            head=shape.head,
+            f"{{head}}: beside that of a {type(model).__name__} an adapter may bring one of {known}.", head=shape.head
         )
     check_head_of(family, shape.head, shape.layers)
     # Whatever the head does not depend on is small.
@@ -47,8 +47,7 @@ def new_head(model, family, shape, seed, number):
         use_two_layer_head(small)
     if family.reads_pooler(small) and family.pooler(model) is None:
         raise InputError(
-            f"{{head}} stands on the encoder's pooler, and this model was loaded without it: load the encoder with "
-            f"head={shape.head!r}, on which the others stand too.",
+            f"{{head}} needs a pooler, and the model was loaded without it: load the encoder with head={shape.head!r}.",
             head=shape.head,
         )
     head = head_on(small, family, None, number)
@@ -63,14 +62,9 @@ def new_head(model, family, shape, seed, number):
 def check_head_of(family, head, head_layers):
     """Raise InputError for a head that the encoders of a family cannot have."""
     if head not in family.heads:
-        raise InputError(
-            f"{{head}} is unknown for {family.model_type}: use one of {', '.join(family.heads)}.", head=head
-        )
+        raise InputError(f"{{head}} is unknown for {family.model_type}: use {', '.join(family.heads)}.", head=head)
     if head_layers == 2 and not family.pooled_classifier:
-        raise InputError(
-            f"{{head_layers}}: the classifier of {family.model_type} has two layers of its own; leave it out.",
-            head_layers=2,
-        )
+        raise InputError(f"{{head_layers}}: {family.model_type}'s classifier has two: leave it out.", head_layers=2)
 
 
 class TwoLayerHead(keras.layers.Layer):
@@ -82,13 +76,8 @@ class TwoLayerHead(keras.layers.Layer):
 
     def __init__(self, hidden_size, num_labels, *, initializer_range=0.02, **kwargs):
         super().__init__(**kwargs)
-        self.hidden_size = hidden_size
-        self.num_labels = num_labels
-        self.initializer_range = initializer_range
-
-        def initializer():
-            return keras.initializers.TruncatedNormal(stddev=initializer_range)
-
+        self.hidden_size, self.num_labels, self.initializer_range = hidden_size, num_labels, initializer_range
+        initializer = functools.partial(keras.initializers.TruncatedNormal, stddev=initializer_range)
         self.hidden = keras.layers.Dense(
             hidden_size, activation="tanh", kernel_initializer=initializer(), name="hidden", dtype=self.dtype_policy
         )
@@ -107,11 +96,8 @@ class TwoLayerHead(keras.layers.Layer):
         return self.output_layer(self.hidden(inputs))
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            hidden_size=self.hidden_size, num_labels=self.num_labels, initializer_range=self.initializer_range
-        )
-        return config
+        names = ("hidden_size", "num_labels", "initializer_range")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def use_two_layer_head(model):

@@ -127,10 +127,7 @@ def _described_encoder(directory):
             ) from None
         # A number takes at least a byte, and a block has at least one weight.
         if numbers > weights.size or depth > len(weights):
-            raise InputError(
-                f"{weights.path} lacks most weights of the encoder that config.json describes, which has {numbers:,} "
-                f"in {depth:,} blocks: the two belong to different models."
-            )
+            raise InputError(f"{weights.path} lacks most weights of config.json's ({numbers:,} in {depth:,} blocks).")
     return family, config
 
 
@@ -146,9 +143,7 @@ def find_files(source, *, revision=None, config_only=False):
 
     given = source = os.fspath(source)
     if "://" in source:
-        raise InputError(
-            "{source} names a preset of KerasHub, which goes through {door} alone.", source=source, door="keras-hub"
-        )
+        raise InputError("{source} is a preset of KerasHub, for {door} alone.", source=source, door="keras-hub")
     if "@" in source:
         source, _, pinned = source.partition("@")
         if revision not in (None, pinned):
@@ -169,8 +164,8 @@ def find_files(source, *, revision=None, config_only=False):
             file_on_hub(source, name, revision)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), presets of KerasHub go "
-            f"through {{door}}, and the hub gave: {str(error).splitlines()[0]}",
+            f"{{source}} is neither a directory here nor an alias ({', '.join(ALIASES)}), {{door}} takes presets, and "
+            f"the hub gave: {str(error).splitlines()[0]}",
             source=given,
             door="keras-hub",
         ) from None
@@ -201,15 +196,10 @@ def read_config(directory):
         raise InputError(f"{path} has no model_type, so it is no transformers model configuration.")
     family = get_family(values["model_type"])
     if values.get("position_embedding_type", "absolute") != "absolute":
-        raise InputError(
-            f"{path}: position_embedding_type={shown(values['position_embedding_type'])} is not implemented by "
-            "transformers' TensorFlow classes, which know 'absolute' only."
-        )
+        raise InputError(f"{path}: position_embedding_type={shown(values['position_embedding_type'])}, not 'absolute'.")
     for name in _REFUSED:
         if values.get(name):
-            raise InputError(
-                f"{path}: {name}={shown(values[name])} is not supported: give a plain encoder, without it."
-            )
+            raise InputError(f"{path}: {name}={shown(values[name])} is not supported: give an encoder without it.")
     parameters = list(inspect.signature(family.config_class.__init__).parameters.values())[1:]
     # The keys that are read, with their defaults.
     named = {one.name: one.default for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}

@@ -17,7 +17,7 @@ from transformers.tf_utils import stable_softmax
 
 from tf_adapters.config import DENSE_PLACES
 from tf_adapters.errors import InputError
-from tf_adapters.models.transformers.family import BERT_DENSES, KERAS_DROPOUT, Family, encoder_parameters, heads_of
+from tf_adapters.models.transformers.family import KERAS_DROPOUT, Family, denses_of, encoder_parameters, heads_of
 from tf_adapters.models.transformers.site import AdaptedBlock, AdapterBlock, AdapterSite, NormSite, adopted
 
 # DistilBERT (Sanh et al., 2019)
@@ -75,14 +75,7 @@ DISTILBERT = _DistilBert(
     classifier=("pre_classifier", "classifier"),
     parameters=_distilbert_parameters,
     token_types=False,
-    denses={
-        "query": "attention.q_lin",
-        "key": "attention.k_lin",
-        "value": "attention.v_lin",
-        "attention_output": "attention.out_lin",
-        "intermediate": "ffn.lin1",
-        "output": "ffn.lin2",
-    },
+    denses=(*(f"attention.{name}_lin" for name in ("q", "k", "v", "out")), "ffn.lin1", "ffn.lin2"),
 )
 
 
@@ -143,17 +136,10 @@ MPNET = _MPNet(
     block_class=TFMPNetAdapterLayer,
     heads=heads_of("TFMPNet"),
     on_adapterhub=False,
-    denses={
-        "query": "attention.attn.q",
-        "key": "attention.attn.k",
-        "value": "attention.attn.v",
-        "attention_output": "attention.attn.o",
-        "intermediate": "intermediate.dense",
-        "output": "out.dense",
-    },
+    denses=(*(f"attention.attn.{name}" for name in "qkvo"), "intermediate.dense", "out.dense"),
     parameters=_mpnet_parameters,
     token_types=False,
-    tokenizer="mpnet-wordpiece",
+    tokenizer="wordpiece:mpnet",
     first_position=lambda config: config.pad_token_id + 1,
 )
 
@@ -218,12 +204,12 @@ DEBERTA_V2 = _DebertaV2(
     config_class=transformers.DebertaV2Config,
     block_class=TFDebertaV2AdapterLayer,
     heads=heads_of("TFDebertaV2"),
-    denses={**BERT_DENSES, **{place: f"attention.self.{place}_proj" for place in ("query", "key", "value")}},
+    denses=denses_of("attention.self.{}_proj"),
     dropouts={**KERAS_DROPOUT, TFDebertaV2StableDropout: "drop_prob"},
     head_activation=lambda config: config.pooler_hidden_act,
     classifier=("pooler.dense", "classifier"),
     row_places=_deberta_row_places,
-    tokenizer="deberta-v2-sentencepiece",
+    tokenizer="sentencepiece:deberta-v2",
     config_keys={
         "embedding_size": 768,
         "pooler_hidden_size": 768,
@@ -337,14 +323,7 @@ ALBERT = _Albert(
     pooled_classifier=True,
     classifier=("classifier",),
     adapterhub_attention=False,
-    denses={
-        "query": "attention.query",
-        "key": "attention.key",
-        "value": "attention.value",
-        "attention_output": "attention.dense",
-        "intermediate": "ffn",
-        "output": "ffn_output",
-    },
-    tokenizer="albert-sentencepiece",
+    denses=(*(f"attention.{name}" for name in ("query", "key", "value", "dense")), "ffn", "ffn_output"),
+    tokenizer="sentencepiece:albert",
     parameters=_albert_parameters,
 )
