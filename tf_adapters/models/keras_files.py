@@ -151,7 +151,9 @@ def _check_adapters_came(state, path):
     wanted = set(map(checksum, wanted))
     unread = [name for name, value in sums.items() if "adapters/" in name and value not in wanted]
     if unread or not wanted <= set(sums.values()):
-        raise InputError(f"load_weights: {path} has another adapter than {state.active!r}, or places that differ.")
+        raise InputError(
+            f"load_weights: {path} has another adapter than {state.active!r}: add one of its name, method and places."
+        )
 
 
 def _frozen(model, state):

@@ -110,7 +110,9 @@ class H5File:
     def _note(self, path, item):
         if hasattr(item, "shape"):
             if item.external or item.is_virtual:
-                raise InputError(f"{self.path}: {shown(path)} is kept in another file, which is not read.")
+                raise InputError(
+                    f"{self.path}: {shown(path)} is kept in another file, which is not read: fetch the model again."
+                )
             if item.dtype.kind not in "fiu" or item.shape is None or "/" not in path:
                 raise InputError(f"{self.path}: {shown(path)} is no weight of a layer: fetch the file again.")
             # The first level is the Keras layer's name, the second the model's scope.
@@ -224,7 +226,8 @@ def read_weights(door, named, prefix, directory, kept=()):
         lost = [name for name in missing if not name.startswith(pooler)]
         if lost:
             raise InputError(
-                f"{weights.path} lacks {len(lost)} weights of the encoder in config.json, {lost[0]} the first."
+                f"{weights.path} lacks {len(lost)} weights of the encoder in config.json, {lost[0]} the first: it is "
+                "of another model, or cut short."
             )
         _refuse_unread(weights, [key for key in keys if key not in named], prefix, pooler)
         for name, (variable, transposed) in named.items():
@@ -264,7 +267,8 @@ def _refuse_unread(weights, unread, prefix, pooler):
     extra = [key for key in extra if not key.endswith("embeddings.position_ids")]
     if extra:
         raise InputError(
-            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, as {extra[0]}."
+            f"{weights.path} has {len(extra)} encoder weights that config.json does not describe, {extra[0]} the "
+            "first: that is of another model."
         )
 
 

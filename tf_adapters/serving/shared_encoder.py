@@ -46,7 +46,8 @@ def read_tasks(named):
         settings, one, other = task.settings, task.settings["backbone"], first.settings["backbone"]
         if any(one[key] != other[key] for key in ("model_type", "hidden_size", "num_hidden_layers")):
             raise InputError(
-                f"{task.directory} was trained on another encoder ({one['source']}) than {first.directory}."
+                f"{task.directory} was trained on another encoder ({one['source']}) than {first.directory}: give "
+                "those of one encoder."
             )
         if settings["adapter"] is None or one["weights_saved"]:
             raise InputError(

@@ -27,7 +27,10 @@ def described(source):
     if "://" not in source and source not in known:
         close = difflib.get_close_matches(source, known, n=3)
         meant = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-        raise InputError(f"{{source}} is no directory here, and no preset of KerasHub{meant}.", source=source)
+        raise InputError(
+            f"{{source}} is no directory here, and no preset of KerasHub{meant}: give the model's directory.",
+            source=source,
+        )
     config = _read(source, "config.json")
     if not is_preset(config):
         raise InputError("{source} has no preset of KerasHub: fetch it, and give its directory.", source=source)

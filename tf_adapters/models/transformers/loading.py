@@ -127,7 +127,10 @@ def _described_encoder(directory):
             ) from None
         # A number takes at least a byte, and a block has at least one weight.
         if numbers > weights.size or depth > len(weights):
-            raise InputError(f"{weights.path} lacks most weights of config.json's ({numbers:,} in {depth:,} blocks).")
+            raise InputError(
+                f"{weights.path} lacks most weights of config.json's encoder ({numbers:,} in {depth:,} blocks): the "
+                "two are of different models."
+            )
     return family, config
 
 
@@ -196,7 +199,10 @@ def read_config(directory):
         raise InputError(f"{path} has no model_type, so it is no transformers model configuration.")
     family = get_family(values["model_type"])
     if values.get("position_embedding_type", "absolute") != "absolute":
-        raise InputError(f"{path}: position_embedding_type={shown(values['position_embedding_type'])}, not 'absolute'.")
+        raise InputError(
+            f"{path}: position_embedding_type={shown(values['position_embedding_type'])}: transformers' TensorFlow "
+            "classes know 'absolute' alone."
+        )
     for name in _REFUSED:
         if values.get(name):
             raise InputError(f"{path}: {name}={shown(values[name])} is not supported: give an encoder without it.")
