@@ -73,6 +73,6 @@ def check_not_cast(variables, what):
     lost = next(filter(is_cast, variables), None)
     if lost is not None:
         raise InputError(
-            f"{what} needs the encoder's float32 weights, and cast_frozen replaced {lost.name} by "
-            f"{getattr(lost.dtype, 'name', lost.dtype)}: load the model again, without cast_frozen."
+            f"{what} needs the encoder's float32 weights, and cast_frozen replaced them ({lost.name} is "
+            f"{getattr(lost.dtype, 'name', lost.dtype)} now): load the model again, without cast_frozen."
         )
