@@ -9,7 +9,6 @@ import functools
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
-from tf_keras.src.saving.legacy.saved_model.utils import in_tf_saved_model_scope
 
 # An object whose variables checkpoints and SavedModels see. The public `tf.Module` would do that too, but Keras counts
 # its variables among the weights of a layer that holds it.
@@ -65,6 +64,9 @@ def writes_saved_model():
 
     Nothing public is called by the one and not by the other before the first file is there.
     """
+    # The second door alone has TensorFlow and no tf_keras, and takes what SentencePiece needs from here.
+    from tf_keras.src.saving.legacy.saved_model.utils import in_tf_saved_model_scope
+
     return in_tf_saved_model_scope()
 
 
