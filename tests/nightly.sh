@@ -66,7 +66,7 @@ alone() {
     local place=$folder/without-the-first-door
     python3 -m venv "$place" &&
         "$place/bin/pip" install --quiet 'tensorflow>=2.19,<2.22' 'keras-hub>=0.31' safetensors h5py scikit-learn typer rich \
-            seqeval hypothesis onnx onnxruntime onnxscript pytest pytest-xdist &&
+            seqeval hypothesis onnxruntime onnxscript tf2onnx pytest pytest-xdist &&
         "$place/bin/python" -m pytest -q -n 2 -o addopts='--strict-markers -m "not nightly"' \
             tests/test_table.py tests/test_keras_hub*.py &&
         rm -rf "$place"
