@@ -35,7 +35,7 @@ METHODS = {
     "lora": LoraConfig(rank=2, targets=DENSE_PLACES),
     "dora": DoraConfig(rank=2, targets=("value", "attention_output", "intermediate")),
     "ia3": IA3Config(),
-    "fusion": FusionConfig({"a": AdapterConfig(**SMALL), "b": AdapterConfig(bottleneck_size=3)}),
+    "fusion": FusionConfig({"owner/a": AdapterConfig(**SMALL), "b": AdapterConfig(bottleneck_size=3)}),
 }
 LABELS = np.array([0, 1, 1])
 

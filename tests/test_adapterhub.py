@@ -20,7 +20,7 @@ from tests.cases import nightly_but
 from tests.conftest import is_refused, randomize, tiny_model
 from tests.families import family_model
 from tests.table import PFEIFFER
-from tf_adapters import AdapterConfig, InputError, LoraConfig, add_adapters, load_backbone
+from tf_adapters import AdapterConfig, InputError, LoraConfig, add_adapters, load_backbone, remove_adapters
 from tf_adapters.adapterhub import bottleneck, export_adapter, import_adapter, lora
 from tf_adapters.adapterhub.bridge import describe_head
 from tf_adapters.adapterhub.description import read_description, read_head_description
@@ -228,6 +228,8 @@ def test_pefts_lora_computes_what_it_did_in_pytorch(model, name, tmp_path):
     assert config_of(model) == LoraConfig(**PEFTS[name])
     check(model, BERT / name)
     assert bool(state_of(model).newly_initialized) == (name == "peft-pooler")
+    if name == "peft-pooler":
+        assert not state_of(remove_adapters(model)).newly_initialized  # nor trains it with the next adapter's head
     if name == "peft-pattern":  # has no place that `adapters` lacks, and no head
         assert describe_head(BERT / name) is None
         export_adapter(model, tmp_path)

@@ -89,7 +89,9 @@ PRETRAINED = {
 }
 
 
-@pytest.mark.parametrize("family, head", nightly_but([("roberta", "masked-lm")], PRETRAINED))
+@pytest.mark.parametrize(
+    "family, head", nightly_but([("roberta", "masked-lm"), ("electra", "classification")], PRETRAINED)
+)
 def test_a_pretrained_head_is_the_first_doors(tmp_path, family, head):
     random, arrays = np.random.default_rng(1), {}
     model = load_backbone(write_checkpoint(family, tmp_path, **PRETRAINED[family, head]), head=head, num_labels=3)
@@ -104,6 +106,15 @@ def test_a_pretrained_head_is_the_first_doors(tmp_path, family, head):
     expected = answers(other, family)
     assert np.ptp(expected) > 0.01 and state_of(model).pretrained_head
     np.testing.assert_allclose(answers(model, family), expected, atol=1e-5)
+    if head.endswith("classification"):
+        # Names that the checkpoint gives its outputs stay with them, in whatever order they are asked for.
+        config = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**config, "id2label": dict(enumerate("abc"))}))
+        for load in (load_backbone, first):
+            named = load(tmp_path, head=head, labels=["c", "a", "b"])
+            np.testing.assert_allclose(answers(named, family), expected[..., [2, 0, 1]], atol=1e-5)
+        model = load_backbone(tmp_path, head=head, num_labels=3)
+        assert door.config_of(model).id2label == {0: "a", 1: "b", 2: "c"}
 
 
 @pytest.mark.nightly

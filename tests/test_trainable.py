@@ -230,6 +230,16 @@ def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_o
     assert names_that_move(model) == set()
 
 
+def test_a_matrix_that_transformers_resized_is_frozen_and_saved_as_the_others_are():
+    model = add_adapters(tiny_model(), AdapterConfig(4), seed=0)
+    model.resize_token_embeddings(model.config.vocab_size + 3)
+    embeddings = model.get_input_embeddings().weight
+    for mode, trains in (("adapters", False), ("full", True), ("head", False)):
+        set_trainable(model, mode)
+        assert any(embeddings is variable for variable in model.trainable_variables) == trains
+    assert any(embeddings is variable for variable in state_of(model).changed(model))
+
+
 def test_a_frozen_model_does_not_train_though_it_was_compiled_before():
     model = freeze(compiled("head", keras.optimizers.Adam(0.01), run_eagerly=True))
     assert model.trainable_variables == [] and names_that_move(model) == set()

@@ -81,12 +81,12 @@ class FusionConfig(MethodConfig):
         return next(iter(self.adapters.values())).sites(depth)
 
     def layer(self, place, shape, *, ops, **settings):
-        adapters = {
-            name: config.layer(
-                place, shape, ops=ops, **{**settings, "name": settings["name"] + ops.weight_name(".") + name}
-            )
-            for name, config in self.adapters.items()
-        }
+        adapters = {}
+        for number, (name, config) in enumerate(self.adapters.items()):
+            # Keras 3 takes no slash in a layer's name, and ids of the hub have one.
+            own = f"{number}_{name.replace('/', '_')}" if "/" in name else name
+            own = settings["name"] + ops.weight_name(".") + own
+            adapters[name] = config.layer(place, shape, ops=ops, **{**settings, "name": own})
         return ops.layer(Fusion)(adapters, value_regularization=self.value_regularization, **settings)
 
     def parameters(self, depth, hidden_size, intermediate_size=None):

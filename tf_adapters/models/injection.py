@@ -148,6 +148,8 @@ def remove_adapters(model: Model, *, name: Optional[str] = None) -> Model:
     state.trainable, state.freezing, state.dropouts, state.fast = None, [], [], False
     state.adapters, state.sites, state.original_blocks, state.original_parts, state.switched = {}, {}, None, [], {}
     state.head = state.plain.stands = None
+    if state.pooler_came:
+        state.newly_initialized, state.pooler_came = [], False
     return model
 
 
@@ -320,6 +322,7 @@ def merge_adapter(model: Model) -> Model:
         state.write(site.dense.bias, bias)
     norms = [(variable, variable.read_value()) for variable in state.switched["norms"].variables]
     state.keep_head(model)
+    state.pooler_came = False  # which is of the head that stays
     remove_adapters(model)
     for variable, value in norms:
         state.write(variable, value)

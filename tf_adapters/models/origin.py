@@ -26,14 +26,16 @@ class Origin:
             pooler: those of its pooler, or none.
             values: dict from a variable's id to its value where that is not the one it has now.
         """
-        self._array, outside = door.array, {id(variable) for variable in pooler}
+        self._array, self._pooler = door.array, {id(variable) for variable in pooler}
         self.digest = digest_of(door, model, variables, values)
-        self.digest_without_pooler = digest_of(door, model, [v for v in variables if id(v) not in outside], values)
+        self.digest_without_pooler = digest_of(door, model, [v for v in variables if id(v) not in self._pooler], values)
         self._prints = {id(variable): self._print(variable, values) for variable in variables}
 
     def changed(self, variables, values):
-        """Those of the encoder's variables whose bits are others now; arguments as above."""
-        return [v for v in variables if id(v) in self._prints and self._prints[id(v)] != self._print(v, values)]
+        """Those of the encoder's variables whose bits are others now, or that took others' place (transformers'
+        `resize_token_embeddings`); arguments as above."""
+        known = [v for v in variables if id(v) in self._prints or id(v) not in self._pooler]
+        return [v for v in known if self._prints.get(id(v)) != self._print(v, values)]
 
     def exchange(self, old, new):
         """Note that `new` stands for `old` from now on, with a value that counts as unchanged if the old one was."""

@@ -165,6 +165,7 @@ class ModelState:
         dropouts: `Family.dropout_layers` before injection.
         newly_initialized: layers of the encoder that pretraining did not train; they train
             and are saved with the head. See `untrained_layers`.
+        pooler_came: bool, whether the pooler is among them because the head of an adapter brought it.
         pretrained_head: bool, whether all of the head came with the pretrained encoder.
         trainable: what `set_trainable` was last called with, or None.
         source, directory: where `load_backbone` found the weights; of a preset of KerasHub the source alone.
@@ -191,7 +192,7 @@ class ModelState:
         self.freezing = []
         self.dropouts = []
         self.newly_initialized = untrained_layers(model, self.family)
-        self.pretrained_head = False
+        self.pooler_came = self.pretrained_head = False
         self.trainable = None
         self.source = None
         self.directory = self.tokenizer = None
@@ -302,6 +303,17 @@ class ModelState:
         config.id2label = dict(enumerate(names))
         config.label2id = {label: index for index, label in enumerate(names)}
 
+    def order_outputs(self, model, known, read):
+        """Put the outputs of the head on the model, which a checkpoint calls `known`, in the order of its label names,
+        where both have the same; `read` are the ids of the variables that the checkpoint gave."""
+        names = self.label_names(model, self.plain) or []
+        if known == names or sorted(known) != sorted(names):
+            return
+        order = [known.index(name) for name in names]
+        for variable in [v for v in self.head_variables(model) if v.shape[-1] == len(names)][-2:]:
+            if id(variable) in read:
+                variable.assign(self.door.array(variable)[..., order])
+
     def put(self, owner, variable, value):
         """Give an owner's LayerNorms or head, or any other variable, a value; what is not on the model now is kept for
         later."""
@@ -354,8 +366,9 @@ class ModelState:
         """Variables of the pretrained LayerNorms; see `Family.layer_norms`."""
         return [variable for norm in self.family.layer_norms(model, which, adapted) for variable in norm.weights]
 
-    def train_pooler(self, model):
-        """Let the pooler be a part of the head from now on, as it is in what is about to be loaded.
+    def train_pooler(self, model, for_adapter=True):
+        """Let the pooler be a part of the head from now on, as it is in what is about to be loaded: until the adapters
+        are removed, if that is `for_adapter`.
 
         The encoder's digest stays the one that it had with its pooler.
         """
@@ -364,7 +377,7 @@ class ModelState:
         if self.adapters:
             raise InputError("A head with a pooler of its own fits a model without adapters alone: load it into one.")
         self.origin(model)
-        self.newly_initialized = [self.family.pooler(model)]
+        self.newly_initialized, self.pooler_came = [self.family.pooler(model)], for_adapter
 
     def origin(self, model):
         """The `Origin` of the encoder, noted by the first call: before any training, that is in `add_adapters` or

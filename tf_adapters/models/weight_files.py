@@ -142,6 +142,13 @@ class H5File:
         self._file.close()
 
 
+def names_of_outputs(config):
+    """What a `config.json` (its dict) calls the outputs of the head, a list in index order, empty unless complete."""
+    names = config.get("id2label")
+    ordered = [names.get(str(number)) for number in range(len(names))] if isinstance(names, dict) else []
+    return ordered if all(isinstance(name, str) for name in ordered) else []
+
+
 def _modern(name):
     """Checkpoints converted from the first TensorFlow release call LayerNorm's weights gamma and beta."""
     return re.sub(r"(?<=LayerNorm\.)(gamma|beta)$", lambda found: {"gamma": "weight", "beta": "bias"}[found[0]], name)

@@ -163,7 +163,7 @@ def load_adapter(
             f"those of {', '.join(others)}: load it into a model of its own."
         )
     if head and settings["head"]["pooler"] and state.family.reads_pooler(model):
-        state.train_pooler(model)
+        state.train_pooler(model, for_adapter=config is not None)
     if config is None:
         if fast not in (None, state.fast):
             raise InputError(f"{{fast}}: {directory} holds no adapter to be fast: leave it out.", fast=fast)

@@ -18,7 +18,7 @@ from tf_adapters.models.keras_hub.families import FAMILIES, OpenPositions
 from tf_adapters.models.keras_hub.family import activation_named, backbone_of
 from tf_adapters.models.keras_hub.heads import HEADS
 from tf_adapters.models.state import check_head, state_of
-from tf_adapters.models.weight_files import read_weights
+from tf_adapters.models.weight_files import names_of_outputs, read_weights
 from tf_adapters.paths import find_here, read_json
 
 _KEY = "tf_adapters_checkpoint"
@@ -150,7 +150,12 @@ def load_backbone(source, *, head="classification", num_labels=2, labels=None, d
     lacks_pooler, found = read_weights(door, named, family.prefix_name, directory)
     pretrained = all(id(variable) in found for variable in state_of(model).head_variables(model))
     missing = [family.pooler(model)] if lacks_pooler and family.reads_pooler(model) else []
-    _finish(model, labels, source, pretrained, missing).directory = str(directory)
+    known = names_of_outputs(config)
+    if pretrained and labels is None and head.endswith("classification") and len(known) == number:
+        labels = known
+    state = _finish(model, labels, source, pretrained, missing)
+    state.directory = str(directory)
+    state.order_outputs(model, known, found)
     return model
 
 

@@ -187,7 +187,8 @@ def freezing(model):
 
 def choose(model, state, chosen):
     model.trainable = True
-    for layer in model.submodules:
+    # The model itself too: transformers' `resize_token_embeddings` makes the new matrix a weight of it.
+    for layer in (model, *model.submodules):
         if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
             _freeze_all_but(layer, chosen)
     _freeze_waiting_heads(state)

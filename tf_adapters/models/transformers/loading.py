@@ -16,7 +16,14 @@ from tf_adapters.models.state import check_head, state_of
 from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import check_head_of, keep_float32, use_two_layer_head
-from tf_adapters.models.weight_files import WEIGHT_FILES, named_weights, open_weights, read_weights, shard_names
+from tf_adapters.models.weight_files import (
+    WEIGHT_FILES,
+    named_weights,
+    names_of_outputs,
+    open_weights,
+    read_weights,
+    shard_names,
+)
 from tf_adapters.paths import ALIASES, find_here, read_json, to_path
 from tf_adapters.ranges import is_int, is_real
 
@@ -33,8 +40,9 @@ def load_backbone(
     check_head(num_labels, labels, head, head_layers)
     directory = find_files(source, revision=revision)
     family, config = _described_encoder(directory)
+    known = list(config.id2label.values())
     model = _build(family, config, head, num_labels, labels, head_layers)
-    return _finish(model, family, str(source), str(directory), stacklevel=stacklevel)
+    return _finish(model, family, str(source), str(directory), known, stacklevel=stacklevel)
 
 
 def change_head(model, *, head="classification", num_labels=2, labels=None, head_layers=1):
@@ -63,6 +71,7 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
     check_not_cast(model.weights, "change_head")
     check_head(num_labels, labels, head, head_layers)
     family, config = _described_encoder(state.directory)
+    known = list(config.id2label.values())
     other = _build(family, config, head, num_labels, labels, head_layers)
     own, shared = family.main_layer(other), family.main_layer(model)
     pooler = family.pooler(other)
@@ -70,15 +79,17 @@ def change_head(model, *, head="classification", num_labels=2, labels=None, head
         if isinstance(layer, keras.layers.Layer) and layer is not pooler:
             replace_layer(own, name, getattr(shared, name))
     kept = {id(variable) for variable in shared.weights}
-    return _finish(other, family, state.source, state.directory, kept=kept)
+    return _finish(other, family, state.source, state.directory, known, kept=kept)
 
 
-def _finish(model, family, source, directory, kept=(), stacklevel=3):
-    """Read the weights, and remember where they came from; `kept` as in `read_weights`."""
+def _finish(model, family, source, directory, known, kept=(), stacklevel=3):
+    """Read the weights, and remember where they came from; `known` is what the checkpoint calls the outputs of its
+    head, `kept` as in `read_weights`."""
     named = named_weights(model.weights)
     lacks_pooler, found = read_weights(door_of(model), named, family.prefix(model), directory, kept)
     state = state_of(model)
     state.pretrained_head = all(id(variable) in found for variable in state.head_variables(model))
+    state.order_outputs(model, known, found)
     state.source, state.directory = source, directory
     if lacks_pooler and family.reads_pooler(model):
         state.newly_initialized = [family.pooler(model)]
@@ -214,7 +225,7 @@ def read_config(directory):
     kept = {name: values[name] for name in defaults if name in values}
     for name, value in kept.items():
         _check(name, value, defaults[name], path)
-    return family, family.config_class(**kept, **_labels(values.get("id2label")))
+    return family, family.config_class(**kept, **_labels(values))
 
 
 def _check(name, value, default, path):
@@ -240,9 +251,7 @@ def _check(name, value, default, path):
         raise InputError(f"{path}: {name}={shown(value)} must be {must}: restore the file.")
 
 
-def _labels(names):
+def _labels(values):
     """The names of labels as arguments of a configuration class, if they are complete."""
-    ordered = [names.get(str(number)) for number in range(len(names))] if isinstance(names, dict) else []
-    if not ordered or not all(isinstance(name, str) for name in ordered):
-        return {}
-    return {"id2label": dict(enumerate(ordered)), "label2id": {name: number for number, name in enumerate(ordered)}}
+    names = dict(enumerate(names_of_outputs(values)))
+    return {"id2label": names, "label2id": {name: number for number, name in names.items()}} if names else {}
