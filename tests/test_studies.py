@@ -159,6 +159,9 @@ def test_ablation_takes_out_what_the_model_has_by_hand(cli, train_arguments, sen
     with pytest.raises(InputError, match="was trained on files: give the rows to score by input"):
         run(Ablation(directories=(str(adapter_directory),)), tmp_path / "none")
     assert not (tmp_path / "none").exists()
+    for name, value in {"metric": "f1", "model": "x", "recipe": "he-2021", "learning_rates": (1.0,)}.items():
+        with pytest.raises(InputError, match=f"^{name}=.*: nothing trains with directories"):
+            Ablation(directories=("a",), **{name: value})
     given = {"directories": (str(adapter_directory),), "input": str(sentences / "test.csv")}
     summary = run(Ablation(**given), tmp_path / "study")
     (found,) = summary["maps"].values()
@@ -289,7 +292,7 @@ def test_what_counts_is_of_the_rates_and_seeds_asked_for_and_of_the_rate_that_th
 def test_an_arm_of_which_every_run_failed_has_no_score_of_other_languages():
     study = CrossLingual(tasks=("squad",))
     of_languages = {name: {"accuracy": score} for name, score in (("squad", 0.9), ("fr", 0.6), ("tr", 0.4))}
-    scores = {"adapters": {"reported": {"accuracy": 0.9}, **of_languages}, "full": None}
+    scores = {"adapters of 256": {"reported": {"accuracy": 0.9}, **of_languages}, "full": None}
     values = [made(study, arm, None, task="squad", scores=of) for arm, of in scores.items()]
     columns, rows = study.table(study.summarise(values))
     assert columns[2:4] == ["target", "distant"] and set(rows[1][1:]) == {""}
@@ -403,6 +406,7 @@ def test_languages_are_tried_by_size_and_by_share_of_the_rows(task, tmp_path):
     arms = study.arms()
     kinds = ("adapters of 64", "adapters of 128", "full")
     assert list(arms) == [*(f"{kind}, 0.5 of the rows" for kind in kinds), *kinds]
+    assert list(dataclasses.replace(study, sizes=(8,), shares=(1,)).arms()) == ["adapters of 8", "full"]
     assert arms["adapters of 128"].adapter == {"bottleneck_size": 128} and arms["full"].trainable == "full"
     available = len(load(task, None).train)
     rows = [len(study.rows_of({"task": task, "arm": arm, "seed": 0})[0].train) for arm in (kinds[0], list(arms)[0])]

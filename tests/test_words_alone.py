@@ -1,5 +1,6 @@
 """The baselines that need no encoder, which `train` shows beside its score."""
 
+import dataclasses
 import shlex
 
 import numpy as np
@@ -12,6 +13,7 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Rows, Task
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.training.experiment import HeldOut, without_training
+from tf_adapters.training.settings import TrainingSettings
 
 TEXTS = ["a good film", "a bad film", "good and bad", "that film"] * 10
 
@@ -59,13 +61,16 @@ def test_what_a_reader_should_know_is_said():
     assert set(others) == {"one constant answer", "TF-IDF and logistic regression"}
     always = np.tile([1.0, 0.0, 0.0], (40, 1))
     held_out = HeldOut("test", task.test, always, kind.score("accuracy", task.test, always))
-    said = " ".join(warnings(kind, task, held_out, others))
+    settings = TrainingSettings(epochs=1, learning_rate=1e-3)
+    said = " ".join(warnings(kind, task, held_out, others, settings))
     assert "no better than one constant answer" in said
     assert "Never predicted, though test rows have them (how many): b (8), c (2). --class-weights balanced and" in said
+    balanced = dataclasses.replace(settings, class_weights="balanced")
+    assert "c (2). More --epochs may help." in warnings(kind, task, held_out, {}, balanced)[-1]
     held_out = HeldOut("test", task.test, np.eye(3)[task.test.labels], {"accuracy": 1.0, "f1": 1.0})
-    assert warnings(kind, task, held_out, {"one constant answer": 0.75}) == []
+    assert warnings(kind, task, held_out, {"one constant answer": 0.75}, settings) == []
     of_f1 = task_of("classification", task.test.labels, ("a", "b"), "f1")
-    assert warnings(kind, of_f1, held_out, {}) == ["F1 is of the label b, the second of the two."]
+    assert warnings(kind, of_f1, held_out, {}, settings) == ["F1 is of the label b, the second of the two."]
 
 
 def test_the_truth_is_said_as_predictions_are():

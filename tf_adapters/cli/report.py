@@ -15,7 +15,7 @@ from tf_adapters.saving.atomic import remove_file, replacing
 from tf_adapters.saving.settings import directory_size, read_settings
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.training.disk import LOG_FILE
-from tf_adapters.training.settings import option_of
+from tf_adapters.training.settings import is_given, option_of
 
 EXAMPLES = 4
 MOST_COLUMNS = 8
@@ -134,7 +134,8 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
     if settings.period is None:
         best = "best epoch", f"{result.best_epoch} of {settings.epochs}, by validation"
     else:
-        best = "best step", f"{result.best_epoch * settings.period} of {result.steps}, by validation"
+        of_all = f" of {result.steps}" if result.steps else ""  # which is not kept of several seeds
+        best = "best step", f"{result.best_epoch * settings.period}{of_all}, by validation"
     parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
     table = [
         *((f"{split} {name}", f"{value:.4f}  ({len(rows):,} rows)") for name, value in held_out.numbers.items()),
@@ -149,7 +150,7 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
     ]
     show_numbers(console, f"{task.name}: result", [(name, value) for name, value in table if value is not None])
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
-    for warning in warnings(kind, task, held_out, others):
+    for warning in warnings(kind, task, held_out, others, settings):
         console.print(warning)
     console.print(f"Predictions on {held_out.split} rows that were not trained on, and in brackets what is right:")
     for index in chosen:
@@ -181,8 +182,9 @@ def _read_log(output):
         return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-def warnings(kind, task, held_out, others):
-    """What a reader should know of a result before using it, a list of sentences; `others` of `without_training`."""
+def warnings(kind, task, held_out, others, settings):
+    """What a reader should know of a result before using it, a list of sentences; `others` of `without_training`,
+    `settings` are those that it was trained with."""
     score, sentences = held_out.numbers[METRICS[task.metric].primary], of_one_label(task.metric, task.labels)
     for what, value in others.items():
         if value >= score and score < 1:
@@ -202,7 +204,8 @@ def warnings(kind, task, held_out, others):
             names = ", ".join(f"{task.labels[number]} ({of_label[0][number]:,})" for number in never[:MOST_COLUMNS])
             more = f" and {len(never) - MOST_COLUMNS} more" if len(never) > MOST_COLUMNS else ""
             options = {"class_weights": " balanced", "tune_thresholds": ""}
-            advice = [f"{option_of(name)}{value} and" for name, value in options.items() if name in kind.choices]
+            left = [name for name in options if name in kind.choices and not is_given(name, getattr(settings, name))]
+            advice = [f"{option_of(name)}{options[name]} and" for name in left]
             advice = " ".join([*advice, "more --epochs may help."])
             sentences.append(
                 f"Never predicted, though {held_out.split} rows have them (how many): {names}{more}. "

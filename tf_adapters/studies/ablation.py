@@ -8,6 +8,7 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.ranges import choices_of
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.studies.comparison import Arm, option
 from tf_adapters.studies.figure import heat_map, panels
@@ -25,6 +26,11 @@ VARIANTS = {
     "3-shared": ("report-3-shared", {}),
     "frozen-norms": (None, {"train_layer_norm": "none"}),
 }
+
+# Options of a study of directories that were trained before.
+_OF_DIRECTORIES = (
+    "directories", "input", "split", "data_dir", "number", "reported_rows", "batch_size", "fast",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +64,14 @@ class Ablation(OfTrained):
     seeds: int = option(1, "Models of each variant, with the seeds from 0 on.", extends=True)
 
     def check(self):
-        idle = ("seeds", "epochs", "variants") if self.directories else ("input", "split")
-        why = "nothing trains with" if self.directories else "it goes with"
+        idle = [name for name in choices_of(type(self)) if name not in _OF_DIRECTORIES]
+        idle, why = (idle, "nothing trains with") if self.directories else (("input", "split"), "it goes with")
+        if self.input is not None and self.split is not None:
+            raise InputError("{input} and {split}: a file has no splits; leave one out.", input=NAME, split=NAME)
         for name in idle:
             field, value = self.__dataclass_fields__[name], getattr(self, name)
-            if value not in (field.default, field.metadata["choice"].smoke):
+            usual = {"recipe": self.paper, "full_recipe": f"{self.paper}-full"}.get(name, field.default)
+            if value not in (usual, field.metadata["choice"].smoke):
                 value = list(value) if isinstance(value, tuple) else value
                 raise InputError(f"{{{name}}}: {why} {{directories}}; leave it out.", **{name: value}, directories=NAME)
         if not self.directories:

@@ -42,10 +42,8 @@ class CrossLingual(Comparison):
                 raise InputError(f"{{{name}}} is empty: give one at least.", **{name: []})
 
     def arms(self):
-        kinds = {
-            f"adapters of {size}" if len(self.sizes) > 1 else "adapters": {"adapter": {"bottleneck_size": size}}
-            for size in self.sizes
-        }
+        # The size is in the name, by which a run is found again.
+        kinds = {f"adapters of {size}": {"adapter": {"bottleneck_size": size}} for size in self.sizes}
         kinds["full fine-tuning"] = {"trainable": "full"}
         return {
             f"{title.removesuffix(' fine-tuning')}{ending}": Arm(f"{title}{ending}", **about)

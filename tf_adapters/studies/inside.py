@@ -32,6 +32,8 @@ class OfTrained(Comparison):
         return super().train(lab, task, arm, identity, keep=True)
 
     def run_arm(self, lab, task, name, arm, seed):
+        from tf_adapters._keras import keras
+
         super().run_arm(lab, task, name, arm, seed)
         identities = self.identities(lab, task, name, arm, seed)
         runs = [*map(lab.find, identities)]
@@ -42,6 +44,7 @@ class OfTrained(Comparison):
                 directory = lab.model_of(identity)
                 if not directory.is_dir():  # values alone were brought here
                     self.train(lab, task, arm, identity)
+                keras.mixed_precision.set_global_policy(self.precision)  # in another process it trained
                 return self.look_into(lab, directory, *self.experiment(lab, arm, identity)[:2], identity)
 
             lab.value({**identity, "measured": self.name}, look)

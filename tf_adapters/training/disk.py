@@ -20,6 +20,7 @@ from tf_adapters.tasks.analysis import summary_of_seeds
 RESUME_FOLDER = ".resume"
 STATE_FILE = "state.safetensors"  # in that folder
 LOG_FILE = "log.csv"
+TENSORBOARD = "tensorboard"  # a folder
 SEEDS_FILE = "seeds.json"
 HEAD_FOLDER = "head"
 
@@ -159,6 +160,7 @@ class SeedRuns:
             return
         if not resume:
             discard_seeds(self.output)
+            remove_folder(self.output / TENSORBOARD)
         # Before the first seed's folder, which is a left-over without it.
         self._write()
 
@@ -194,6 +196,9 @@ class SeedRuns:
         copy_adapter(best, self.output, seeds=content)
         with replacing(self.output / LOG_FILE) as temporary:
             shutil.copyfile(best / LOG_FILE, temporary)
+        if (best / TENSORBOARD).is_dir():
+            remove_folder(self.output / TENSORBOARD)
+            os.replace(best / TENSORBOARD, self.output / TENSORBOARD)
         discard_seeds(self.output)
 
     def _write(self):

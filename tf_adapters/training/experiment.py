@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-import shutil
 import time
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
@@ -30,7 +29,7 @@ from tf_adapters.tasks.analysis import class_report
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.tokenizer import Tokenizer, load_tokenizer
-from tf_adapters.training.disk import RESUME_FOLDER, SeedRuns, refuse_other
+from tf_adapters.training.disk import RESUME_FOLDER, TENSORBOARD, SeedRuns, refuse_other
 from tf_adapters.training.fit import fit
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
@@ -193,7 +192,7 @@ class Experiment:
         output, seed = to_path(output), self._seed(seed)
         if not resume and processes_of(self.strategy)[1]:
             # Its files would be shown together with this run's; everything else is replaced in one stroke.
-            shutil.rmtree(output / "tensorboard", ignore_errors=True)
+            remove_folder(output / TENSORBOARD)
         settings = dataclasses.replace(self.settings, seed=seed, recipe=self.recipe.name)
         going_on = {"resume": resume, "reporter": reporter, "strategy": self.strategy}
         return fit(model, self.task_of(seed), tokenizer, output, settings, **going_on)

@@ -108,6 +108,12 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
     workers = Alone() if strategy is None else Workers(strategy, settings, random_drop)
     of_epoch = steps_per_epoch(len(examples), batch_size=settings.batch_size, drop_remainder=settings.jit_compile)
     period = settings.period or of_epoch
+    if settings.epochs and period > settings.epochs * of_epoch:
+        raise InputError(
+            f"{{period}} is above the {settings.epochs * of_epoch} steps that epochs={settings.epochs} has on "
+            f"{len(examples)} training examples: give as many or less.",
+            period=period,
+        )
     steps = settings.steps or -(-settings.epochs * of_epoch // period) * period
 
     if task.labels:

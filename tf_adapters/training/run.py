@@ -23,7 +23,15 @@ from tf_adapters.saving.directory import load_adapter, save_adapter
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import training_batches
 from tf_adapters.training import strategies
-from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER, STATE_FILE, ResumeFile, read_info, refuse_other
+from tf_adapters.training.disk import (
+    LOG_FILE,
+    RESUME_FOLDER,
+    STATE_FILE,
+    TENSORBOARD,
+    ResumeFile,
+    read_info,
+    refuse_other,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,8 +128,8 @@ class Run:
         self.asked = threading.Event()  # by a signal to this process
         self.writer = None
         if self.settings.tensorboard and self.workers.chief:
-            with _writing(output / "tensorboard"):
-                self.writer = tf.summary.create_file_writer(str(output / "tensorboard"))
+            with _writing(output / TENSORBOARD):
+                self.writer = tf.summary.create_file_writer(str(output / TENSORBOARD))
 
     def restore(self):
         if self.file.path.parent.is_dir() and not self.file.path.exists():
@@ -334,6 +342,7 @@ class Run:
                 metrics={f"validation {name}": number for name, number in numbers.items()},
                 training=self.settings.of("kept")
                 | {name: self.compared[name] for name in ("precision", "training_rows")}
+                | ({"period": self.settings.period} if self.settings.epochs and self.settings.period else {})
                 | ({"step": self.done} if self.settings.keep_periods else {}),
             )
 
@@ -367,7 +376,7 @@ class Run:
             file.write(text.getvalue().encode())
         self.log_bytes += len(text.getvalue().encode())
         if self.writer is not None:
-            with _writing(self.output / "tensorboard"):
+            with _writing(self.output / TENSORBOARD):
                 with self.writer.as_default():
                     for name, number in row.items():
                         tf.summary.scalar(name, number, step=self.done)
