@@ -119,6 +119,8 @@ def test_scores_that_are_not_numbers_are_refused(refused, adapter_directory, sen
     logits, broken = Scorer.logits, np.float32([0, np.inf])
     monkeypatch.setattr(Scorer, "logits", lambda *arguments, **options: logits(*arguments, **options) * broken)
     given = [f"--input={sentences / 'test.csv'}", f"--output={tmp_path / 'numbers.json'}"]
+    for name, value in (("source-language", "english"), ("output", "-")):
+        refused("evaluate", adapter_directory, *given, f"--{name}", value, says=f"--{name} {value} is ")
     refused("evaluate", adapter_directory, *given, says="predicts numbers that are not finite: train it again")
 
 

@@ -51,6 +51,8 @@ def test_a_directory_and_its_model_answer_as_the_command(cli, adapter_directory,
     (tmp_path / "other" / "tf_adapters.json").write_text(json.dumps(kept))
     with pytest.raises(InputError, match="was trained on pairs of texts"):
         evaluate(tmp_path / "other", tmp_path / "renamed.csv")
+    with pytest.raises(InputError, match="The rows: .* was trained on pairs of texts"):
+        evaluate(tmp_path / "other", rows)
 
 
 def test_a_regression_is_known_by_its_one_output_and_scored_within_its_range(one_block, tmp_path):
@@ -64,6 +66,8 @@ def test_a_regression_is_known_by_its_one_output_and_scored_within_its_range(one
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
     numbers = evaluate(tmp_path / "ranged", tmp_path / "rows.csv", metric="pearson-spearman")
     assert numbers["mse"] < 1e-9
+    held = task_from_files(train=tmp_path / "rows.csv", validation=tmp_path / "rows.csv", kind="regression").validation
+    assert evaluate(tmp_path / "ranged", held, metric="pearson-spearman") == numbers
 
 
 def test_answers_are_traced_without_autograph(one_block, monkeypatch):
@@ -107,6 +111,7 @@ def test_what_cannot_be_answered_is_named(adapter_directory, one_block, tmp_path
     for call, message in (
         (lambda: predict(model, "a film"), "give .text. for one"),
         (lambda: predict(model, ["a", 3]), "texts: number 1 is 3"),
+        (lambda: predict(model, ["a", "\ud800"]), "texts: number 1 is '.ud800', which is not UTF-8"),
         (lambda: predict(adapter_directory, ["a"], ["b"]), "was trained on single texts"),
         (lambda: predict(adapter_directory, TEXTS, kind="regression"), "kind='regression' is of a model"),
         (lambda: evaluate(model, ["a"]), "have no labels to compare with"),

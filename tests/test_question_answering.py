@@ -172,6 +172,11 @@ def test_tables_of_questions_are_read(tmp_path):
     assert rows.ids.tolist() == ["1", "2", "3", "4"]
     assert list(rows.labels) == [["Ada", "sang"], ["sang"], ["Ada"], ["Eve"]]
     assert rows.labels.starts.tolist() == [0, 4, 4, 0, -1]  # a text that is not there can be scored, not learned
+    cells = ['"{""text"": [""sang""], ""answer_start"": [4]}"', '"[""Ada"", ""sang""]"', "[sic] Ada"]
+    (tmp_path / "c.csv").write_text("question,context,answers\n" + "".join(f"a,Ada sang,{cell}\n" for cell in cells))
+    assert list(QUESTIONS.read(tmp_path / "c.csv")[0].labels) == [["sang"], ["Ada", "sang"], ["[sic] Ada"]]
+    (tmp_path / "c.csv").write_text("question,context,answers\na,Ada sang,{'text': ['sang']}\n")
+    is_refused("line 2: the answer \"{'text': .* looks like several; write", QUESTIONS.read, tmp_path / "c.csv")
 
 
 @pytest.mark.parametrize(

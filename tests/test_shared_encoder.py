@@ -92,6 +92,7 @@ def test_one_directory_may_hold_a_head_alone_and_of_several_each_has_an_adapter(
     assert_same_record(record, predict_alone(tmp_path / "head", ["a great film"])[0])
     with pytest.raises(InputError, match="or a head without an adapter .head., and shares its encoder with nobody"):
         read_tasks({"film": directories / "film", "head": tmp_path / "head"})
+    assert len(read_tasks({"film": directories / "film", "head": tmp_path / "head"}, heads_alone=True)) == 2
 
 
 def test_another_encoder_and_an_adapter_that_is_not_there_are_refused(checkpoint, tmp_path):

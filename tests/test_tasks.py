@@ -113,6 +113,7 @@ def test_labels_that_look_like_something_else_are_doubted():
         (["POS", "Pos", "neg", "pos"], "classification", "|", ("The labels 'POS' and 'Pos' and 'pos' differ", {})),
         (["new  york", "New\xa0York", "01", "1", "x"], "multi-label", "|", ("York'; '01' and '1' differ by", {})),
         (["['a']", "['a', 'b']"], "classification", "|", ("\"['a']\" are lists", {"kind": "multi-label"})),
+        (["[1]", "[0, 1]", "[-1,2]"], "classification", "|", ("'[1]' are lists", {"kind": "multi-label"})),
         (["a", "b", "nan"], "classification", "|", ("The label 'nan' is a class here", {})),
     ):
         found = doubts(tuple(names), kind=kind, separator=separator)

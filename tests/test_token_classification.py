@@ -124,7 +124,7 @@ def test_sentences_to_predict_come_in_chunks_from_text_and_from_labelled_files(t
     assert chunk.words == ["Vamos", "nos", "a", "el", "mar", "6 000"] and chunk.counts == [5, 1]
     (chunk,) = READER.chunks(write(tmp_path / "test", "a\nb\n\nc\n"))
     assert chunk.words == ["a", "b", "c"] and chunk.counts == [2, 1]
-    is_refused("a.txt, line 2: is empty", list, READER.chunks(write(path, "a\n\nb\n")))
+    is_refused("a.txt, line 2: is empty; .* format='columns'", list, READER.chunks(write(path, "a\n\nb\n")))
     monkeypatch.setattr(reading, "MOST_WORDS", 3)
     with pytest.raises(InputError, match="line 6: the sentence that begins on line 3 has more than 3 words; put an"):
         list(READER.chunks(write(tmp_path / "a", "a\n\n" + "b\n" * 4)))

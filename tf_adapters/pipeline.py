@@ -177,15 +177,17 @@ def evaluate(
         InputError: as `load_pipeline`; rows without labels, or a metric of another kind.
     """
     scorer, kind, labels, task = _scorer(model, kind, tokenizer, batch_size, backbone=backbone, fast=fast, door=door)
+    given, pairs = "The rows", task.get("text_pairs")
     if isinstance(rows, (str, os.PathLike)):
-        path, reading = rows, kept_reading(task.get("reading"), rows, format=None)
-        rows = with_value_range(rows_from_file(path, kind=kind.name, labels=labels, **reading), task)
-        pairs = task.get("text_pairs")
-        if pairs not in (None, getattr(rows, "text_pair", None) is not None):
+        given, reading = rows, kept_reading(task.get("reading"), rows, format=None)
+        rows = rows_from_file(given, kind=kind.name, labels=labels, **reading)
+    if hasattr(rows, "text_pair"):
+        if pairs not in (None, rows.text_pair is not None):
             raise InputError(
-                f"{path}: {model} was trained on {_TRAINED[bool(pairs)]}, and nothing says which columns of this file "
-                "have them: give task_from_files(...).test in its place."
+                f"{given}: {model} was trained on {_TRAINED[bool(pairs)]}: give task_from_files(...).test, which says "
+                "what columns have them."
             )
+        rows = rows if rows.value_range else with_value_range(rows, task)
     if getattr(rows, "labels", None) is None:
         raise InputError(
             "{rows} have no labels to compare with: give labelled rows, such as task.validation.", rows=rows

@@ -177,8 +177,9 @@ def check_folder(
 def check_new_file(path, *, overwrite, option="--output"):
     """Raise InputError unless a file may be written to `path`."""
     path = pathlib.Path(path)
-    if path.is_dir():
-        raise InputError(f"{option} {path} is a directory: give the name of a file.")
+    if path.is_dir() or path.name == "-":
+        is_what = "a directory" if path.is_dir() else "standard output, which has the tables"
+        raise InputError(f"{option} {path} is {is_what}: give the name of a file.")
     if path.exists() and not overwrite:
         raise InputError(f"{option} {path} is there already: replace it by --overwrite, or give another name.")
     check_writable(path, option=option)

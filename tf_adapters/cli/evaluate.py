@@ -67,6 +67,8 @@ def evaluate(
         for name, value in (("task", task and task[0]), ("split", split), ("data-dir", data_dir)):
             if value:
                 raise InputError(f"--{name} {value} and --input {input_file[0]} exclude each other: give one of them.")
+    if source_language not in INDO_EUROPEAN | OTHER_FAMILIES:
+        raise InputError(f"--source-language {source_language} is not a known language code, such as en.")
     for word, path in (("--output", output), ("--plot", plot)):
         if path is not None:
             check_new_file(path, overwrite=overwrite, option=word)
@@ -146,8 +148,6 @@ def _score(console, scorer, kind_name, labels, metric, name, rows):
 
 
 def _means(results, metric, source):
-    if source not in INDO_EUROPEAN | OTHER_FAMILIES:
-        raise InputError(f"--source-language {source} is not a known language code, such as en.")
     languages = [language_of(task) for task in results]
     if None in languages or len(set(languages)) < len(languages):
         return {}

@@ -67,7 +67,7 @@ def serve(
         for given in (add, replace, directories)
     )
     for one in (added, replaced, named):
-        read_tasks(one)
+        read_tasks(one, heads_alone=True)
     if importlib.util.find_spec("ray") is None:
         raise InputError('The server is Ray Serve, which is not installed: run `pip install "tf_adapters[serve]"`.')
     console = terminal(stderr=True)

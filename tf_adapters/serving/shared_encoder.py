@@ -29,8 +29,9 @@ class SharedTask:
         return self.settings["task"] or {}
 
 
-def read_tasks(named):
-    """The `SharedTask` of each directory of `named`, a dict of their paths, by name, if one encoder can serve all.
+def read_tasks(named, heads_alone=False):
+    """The `SharedTask` of each directory of `named`, a dict of their paths, by name, if one encoder can serve all; in a
+    bank `heads_alone` can be tasks too.
 
     Raises:
         InputError: no adapter in a directory, or none that can share its encoder; an encoder of another shape.
@@ -49,7 +50,7 @@ def read_tasks(named):
                 f"{task.directory} was trained on another encoder ({one['source']}) than {first.directory}: give "
                 "those of one encoder."
             )
-        if settings["adapter"] is None or one["weights_saved"]:
+        if one["weights_saved"] or (settings["adapter"] is None and not heads_alone):
             raise InputError(
                 f"{task.directory} holds weights of the encoder, or a head without an adapter "
                 f"({settings['trainable']}), and shares its encoder with nobody: give it alone."

@@ -26,7 +26,7 @@ _SEPARATORS, _LEAST_JOINED = "|;,", 2
 _WHOLE = re.compile(r"(-?[0-9]+)\.0+")
 _MISSING = ("nan", "null", "n/a", "na", "#n/a", "<na>")
 # A list as JSON or Python writes it.
-_LIST = re.compile(r"""\[(\s*|.*['"].*)\]""", re.DOTALL)
+_LIST = re.compile(r"""\[(\s*|.*['"].*|\s*-?\d+(\s*,\s*-?\d+)*\s*)\]""", re.DOTALL)
 _EMPTY = "the label is empty; fill it in or remove the row."
 _TRUTH = {"true": "1", "false": "0"}
 

@@ -162,22 +162,23 @@ def read_lines(path, encoding=None, *, csv=False):
         raise InputError(f"{name} cannot be read: {error.strerror or error}.") from error
 
 
-def read_texts(path, encoding=None):
+def read_texts(path, encoding=None, empty="is empty; remove it.", **values):
     """Yield pairs of each line's number, and its text without the end or the BadRow that it is; as `without_gaps`."""
     lines = read_lines(path, encoding)
-    return without_gaps(((line, problem or text.rstrip("\r\n")) for line, text, problem in lines), path)
+    rows = ((line, problem or text.rstrip("\r\n")) for line, text, problem in lines)
+    return without_gaps(rows, path, empty, **values)
 
 
-def without_gaps(rows, path):
+def without_gaps(rows, path, empty="is empty; remove it.", **values):
     """Pairs of line and row without empty rows at the end; one elsewhere is a BadRow, since a prediction must not
-    silently change its number of rows."""
+    silently change its number of rows. `empty` is what is said of it, with the `values` of the message."""
     blank = None
     for line, row in rows:
         if not row:
             blank = blank or line
             continue
         if blank:
-            yield blank, bad_row(path, blank, "is empty; remove it.")
+            yield blank, bad_row(path, blank, empty, **values)
             blank = None
         yield line, row
 
@@ -215,7 +216,7 @@ def _opened(path, encoding, csv):
             first = file.peek(_LOOKED_AT)
         _refuse_other_files(path, first)
         mark, marked = next(((mark, name) for mark, name in _MARKS if first.startswith(mark)), (b"", "utf-8"))
-        found = codecs.lookup(encoding or marked).name.removesuffix("-sig")
+        found = codecs.lookup(marked if mark else encoding or marked).name.removesuffix("-sig")
         if found in ("utf-16", "utf-32") and marked != found and first:
             raise InputError(
                 f"{shown_name(path)} has no byte order mark of {found.upper()}, which says the order of its bytes; "

@@ -290,3 +290,9 @@ def check_texts(texts, what="a text", fits=lambda text: isinstance(text, str)):
     for number, text in enumerate(texts or ()):
         if not fits(text):
             raise InputError(f"texts: number {number} is {shown(text)}; give {what}.")
+        try:
+            "".join(text).encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"texts: number {number} is {shown(text)}, which is not UTF-8: decode it by the encoding that it has."
+            ) from None

@@ -21,7 +21,7 @@ from typing import Optional, Tuple
 
 import numpy as np
 
-from tf_adapters.errors import InputError
+from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import parse_json
 from tf_adapters.tasks.files import Carried, file_format, nothing_left, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
@@ -244,6 +244,12 @@ def _not_empty(rows, path, bad_rows):
 
 def _answers_of_cell(cell, record, context, where):
     """What a table says of answers, as the list of objects that SQuAD has."""
+    if isinstance(cell, str) and cell.lstrip().startswith(('{"', "{'", '[{"', '["')):
+        try:
+            cell = parse_json(cell)
+        except ValueError:
+            said = f"{where}: the answer {shown(cell)} looks like several; write them as JSON, in double quotes."
+            raise BadRow(said) from None
     if isinstance(cell, str):
         start = record.get("answer_start")
         if isinstance(start, str):

@@ -205,7 +205,8 @@ def _read_txt(path, encoding, *, word, label, labelled):
             raise text
         return text.split() or fail(path, line, "holds only white space; remove it."), []
 
-    return read_texts(path, encoding), parse
+    empty = "is empty; remove it, or if a line has a word and its label, give {format}."
+    return read_texts(path, encoding, empty, format="columns"), parse
 
 
 def _read_conllu(path, encoding, *, word, label, labelled):
