@@ -10,15 +10,15 @@ from benchmarks import doors, int8
 from benchmarks.peers import adapterhub_parity, serving
 from benchmarks.result import RESULTS, ROOT, log
 from benchmarks.steps import gpu, step_table
-from benchmarks.studies import claims, earlier, methods, quality, tasks
+from benchmarks.studies import claims, earlier
 from benchmarks.table_parts import NOTES, RESULTS_PAGE
 
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 # By the kind that a result names.
 TABLES = {
     "adapterhub-parity": adapterhub_parity.TABLE, "doors": doors.TABLE, "gpu": gpu.TABLE, "int8": int8.TABLE,
-    "methods": methods.TABLE, "pretraining": earlier.PRETRAINING, "quality": quality.TABLE, "search": earlier.SEARCH,
-    "serving": serving.TABLE, "step": step_table.TABLE, "tasks": tasks.TABLE,
+    "methods": earlier.METHODS, "pretraining": earlier.PRETRAINING, "quality": earlier.QUALITY,
+    "search": earlier.SEARCH, "serving": serving.TABLE, "step": step_table.TABLE, "tasks": earlier.TASKS,
 }  # fmt: skip
 
 

@@ -296,6 +296,23 @@ MUTATIONS = [
     ("models/keras_hub/presets.py", 'settings["activation"] = None', "pass", "keras_hub_presets:fits"),
     ("text/sentencepiece.py", "own_spelling=False, settings={}", "settings={}", "keras_hub_presets:cuts"),
     ("cli/command.py", "of_words | of_fields | of_python", "of_words | of_python", "settings:excludes"),
+    ("models/transformers/door.py", "for layer in (model, *model.submodules):\n        if isinstance(layer, keras.l",
+     "for layer in model.submodules:\n        if isinstance(layer, keras.l", "trainable:resized"),
+    ("models/origin.py", " or id(v) not in self._pooler]\n", "]\n", "trainable:resized"),
+    ("models/transformers/loading.py", "    state.order_outputs(model, known, found)\n", "",
+     "keras_hub_doors:pretrained_head_is"),
+    ("models/keras_hub/loading.py", "    state.order_outputs(model, known, found)\n", "",
+     "keras_hub_doors:pretrained_head_is"),
+    ("models/injection.py", "    if state.pooler_came:\n", "    if False:\n", "adapterhub:peft"),
+    ("pipeline.py", "rows = rows if rows.value_range else with_value_range(rows, task)", "pass", "pipeline:range"),
+    ("pipeline.py", 'if hasattr(rows, "text_pair"):', "if False:", "pipeline"),
+    ("tasks/lines.py", "marked if mark else encoding or marked", "encoding or marked", "files:every_format"),
+    ("tasks/labels.py", r"|\s*-?\d+(\s*,\s*-?\d+)*\s*", "", "tasks:doubted"),
+    ("tasks/spans.py", "cell = parse_json(cell)\n", "pass\n", "question_answering:tables"),
+    ("training/fit.py", "period > settings.epochs * of_epoch:", "False:", "fit:refused"),
+    ("training/disk.py", "os.replace(best / TENSORBOARD, self.output / TENSORBOARD)", "pass", "seeds"),
+    ("studies/cross_lingual.py", 'f"adapters of {size}": {"adapter"', '"adapters": {"adapter"', "studies:languages"),
+    ("cli/report.py", " and not is_given(name, getattr(settings, name))", "", "words_alone"),
 ]
 # fmt: on
 

@@ -7,7 +7,6 @@ import json
 import math
 
 from benchmarks.studies.recorded import read
-from benchmarks.studies.tasks import at_best_rate
 from tf_adapters.studies.numbers import paired_seeds
 
 HOLDS, NOT_SEEN, UNCLEAR = "holds", "not seen", "cannot tell"
@@ -138,9 +137,14 @@ class Recorded:
 
 
 def at_best_rates(runs):
-    """Of each method those at its best rate, a list."""
-    methods = dict.fromkeys(run["method"] for run in runs)
-    return [run for name in methods for run in at_best_rate([one for one in runs if one["method"] == name])]
+    """Of each method those at its best rate by validation at the first seed that was run, a list."""
+    found = []
+    for name in dict.fromkeys(run["method"] for run in runs):
+        of_method = [run for run in runs if run["method"] == name]
+        first = [run for run in of_method if run["seed"] == of_method[0]["seed"]]
+        best = min(first, key=lambda run: (-run["validation_best"], run["learning_rate"]))
+        found += [run for run in of_method if run["learning_rate"] == best["learning_rate"]]
+    return found
 
 
 def summarised(document, values):

@@ -27,12 +27,11 @@ def test_provenance_says_where_a_result_comes_from():
 
 
 SCRIPTS = (
-    "step gpu quality tasks methods recorded doors int8 serving mutations tables adapterhub_parity adapterhub_torch "
-    "torch_environment batches"
+    "step gpu recorded doors int8 serving mutations tables adapterhub_parity adapterhub_torch torch_environment batches"
 )
 
 
-@pytest.mark.parametrize("script", nightly_but(["step", "tasks"], SCRIPTS.split()))
+@pytest.mark.parametrize("script", nightly_but(["step", "recorded"], SCRIPTS.split()))
 def test_help_works_without_tensorflow(script):
     done = run_script(script, "--help")
     assert done.returncode == 0 and "usage" in done.stdout and len(done.stdout) > 200
