@@ -6,8 +6,9 @@ import json
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.paths import read_json, to_path
 from tf_adapters.saving.atomic import replacing, write_text
-from tf_adapters.studies.lab import SUMMARY_FILE
 
+#: The file in a study's folder with its settings and what it found.
+SUMMARY_FILE = "summary.json"
 WIDTH, HEIGHT = 5.2, 3.6
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 MARKERS = "osD^vPX*"

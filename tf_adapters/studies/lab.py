@@ -16,12 +16,11 @@ from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.paths import finite, parse_json, read_json, to_path
 from tf_adapters.ranges import choices_of
 from tf_adapters.saving.atomic import holds_files, reason, remove_file, remove_folder, write_text
+from tf_adapters.studies.figure import SUMMARY_FILE, write_figure
 from tf_adapters.studies.rows import LOADED
 from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER, refuse_other
 
 STUDY_FILE = "study.json"
-#: The file in a study's folder with its settings and what it found.
-SUMMARY_FILE = "summary.json"
 VALUES_FILE = "values.jsonl"
 TABLE_FILE = "values.csv"
 RUNS_FOLDER = "runs"
@@ -247,8 +246,6 @@ class Lab:
 
     def finish(self):
         """Write the table, the summary and the figure of what is measured; the summary, a dict."""
-        from tf_adapters.studies.figure import write_figure
-
         remove_folder(self.folder / RUNS_FOLDER)
         if not any((self.folder / MODELS_FOLDER).glob("*")):
             remove_folder(self.folder / MODELS_FOLDER)
