@@ -419,6 +419,12 @@ def test_languages_are_tried_by_size_and_by_share_of_the_rows(task, tmp_path):
         Lab(tmp_path, dataclasses.replace(study, others=("ud/fr_sequoia",)), resume=True)
 
 
+def test_looks_beyond_the_end_of_a_run_are_refused_by_the_studys_own_name(task, model, tmp_path):
+    study = small(get_study("curves"), task, model, every=1000)
+    with pytest.raises(InputError, match="^every=1000 is above the 8 steps that epochs=2 has on 32 training examples"):
+        run(study, tmp_path / "study")
+
+
 def test_curves_are_of_other_languages_rows_where_there_are_some(task, monkeypatch):
     data = load(task, None)
     splits = {"fr": data.validation, "de": data.train}

@@ -207,6 +207,11 @@ class Lab:
             # A rate that is too high is a finding, not the end of the study.
             remove_folder(folder)
             return {"scores": None, "failure": str(error).partition(". ")[0] + ".", **about}
+        except InputError as error:
+            if "period" not in error.values:
+                raise
+            template = error.template.replace("{period}", "{every}")  # as the studies call it
+            raise InputError(template, every=error.values["period"]) from None
         if result.interrupted:
             raise Stopped
         with open(folder / LOG_FILE, encoding="utf-8", newline="") as file:
