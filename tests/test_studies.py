@@ -466,6 +466,30 @@ def test_pretraining_has_a_curve_and_a_box_for_each_checkpoint(tmp_path):
     assert all(title in drawn for title in ("a: adapters", "a: full fine-tuning", "a: spread over epochs", "20 steps"))
 
 
+@pytest.mark.parametrize("name", ["curves", "pretraining"])
+def test_an_evaluation_without_a_score_is_left_out_of_its_means(name, tmp_path):
+    """A correlation with constant answers is none, and `Lab.value` keeps it as None."""
+    options = {} if name == "curves" else {"checkpoints": (10,), "keep": "best"}
+    study = get_study(name)(tasks=("a",), seeds=2, **options)
+    looks = ([None, 0.5, 0.8], [None, None, 0.6])
+    values = [
+        made(study, arm, 0.8, seed, validation=[{"accuracy": score, "loss": score} for score in looks[seed]])
+        for seed in (0, 1) for arm in study.arms()
+    ]  # fmt: skip
+    summary = study.summarise(values)
+    columns, rows = study.table(summary)
+    if name == "curves":
+        found = summary["tasks"]["a"]["adapters"]
+        assert found["scores"] == found["losses"] == [None, 0.5, pytest.approx(0.7)]
+        assert found["mean"] == pytest.approx(0.6) and found["best"] == found["last"] == pytest.approx(0.7)
+        assert rows[0][-3:-1] == ["0.500", "0.700"]
+    else:
+        curve = summary["tasks"]["a"]["arms"]["adapters"]["curve"]
+        assert curve["values"] == [None, 0.5, pytest.approx(0.7)] and curve["mean"] == pytest.approx(0.6)
+    write_figure(study, summary, tmp_path)
+    assert (tmp_path / f"{name}.svg").stat().st_size > 1000
+
+
 def test_pretraining_computes_as_the_study_does(task, model, tmp_path, monkeypatch):
     def pretrain(model, *arguments, fast, **options):
         raise InputError(f"{keras.mixed_precision.global_policy().name}, fast={fast}")

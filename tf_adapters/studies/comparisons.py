@@ -3,6 +3,7 @@ while training goes on."""
 
 import dataclasses
 import functools
+import math
 import statistics
 from typing import Optional, Tuple
 
@@ -20,6 +21,7 @@ from tf_adapters.studies.numbers import (
     best_validation,
     interval_words,
     is_failed,
+    mean_of,
     of,
     percent,
     rate_words,
@@ -401,8 +403,8 @@ class Curves(Comparison):
         "mean over evaluations": of("mean", percent),
         "best": of("best", percent),
         "last": of("last", percent),
-        "least loss": of("losses", lambda losses: f"{min(losses):.3f}"),
-        "last loss": of("losses", lambda losses: f"{losses[-1]:.3f}"),
+        "least loss": of("least_loss", "{:.3f}".format),
+        "last loss": of("last_loss", "{:.3f}".format),
         "seeds": of("seeds"),
     }
 
@@ -428,17 +430,18 @@ class Curves(Comparison):
 
     def _curve(self, title, runs):
         metric, looks = runs[0]["metric"], list(zip(*(run["validation"] for run in runs)))
-        scores, losses = [statistics.fmean(look[metric] for look in of_seeds) for of_seeds in looks], None
-        if "loss" in looks[0][0]:
-            losses = [statistics.fmean(look["loss"] for look in of_seeds) for of_seeds in looks]
+        scores = [mean_of(look[metric] for look in of_seeds) for of_seeds in looks]
+        losses = [mean_of(look.get("loss") for look in of_seeds) for of_seeds in looks]
         return {
             "title": title,
             "metric": metric,
             "steps": [self.every * (place + 1) for place in range(len(looks))],
             "scores": scores,
             "losses": losses,
-            "mean": statistics.fmean(scores),
-            "best": statistics.fmean(max(look[metric] for look in run["validation"]) for run in runs),
+            "least_loss": min((loss for loss in losses if loss is not None), default=None),
+            "last_loss": losses[-1],
+            "mean": mean_of(scores),
+            "best": mean_of(filter(math.isfinite, map(best_validation, runs))),
             "last": scores[-1],
             "seeds": len(runs),
         }
@@ -450,9 +453,8 @@ class Curves(Comparison):
             of_loss, of_score = next(axes), next(axes)
             for number, arm in enumerate(arms.values()):
                 common = {"color": COLOURS[number], "label": arm["title"]}
-                if arm["losses"] is not None:
-                    of_loss.plot(arm["steps"], arm["losses"], **common)
-                of_score.plot(arm["steps"], [100 * score for score in arm["scores"]], **common)
+                of_loss.plot(arm["steps"], np.array(arm["losses"], float), **common)
+                of_score.plot(arm["steps"], 100 * np.array(arm["scores"], float), **common)
             finish(of_loss, "steps", "loss")
             finish(of_score, "steps", f"{arm['metric']}, %")
 

@@ -104,14 +104,14 @@ def line(panel, rows, x, number, label=None):
 
 
 def boxes(panel, groups, labels, number, *, of):
-    """Draw a box for each group of shares, in percent, with them as points; `of` series stand side by side."""
+    """Draw a box for each group of shares or None, in percent, with them as points; `of` series stand side by side."""
     import numpy as np
 
     width = 0.7 / of
     colour = look(number)["color"]
     for place, values in enumerate(groups):
         at = place + (number - (of - 1) / 2) * width
-        values = 100 * np.asarray(values, np.float64)
+        values = 100 * np.array([value for value in values if value is not None], np.float64)
         if len(values):
             panel.boxplot(
                 values, positions=[at], widths=0.8 * width, showfliers=False, patch_artist=True,

@@ -112,6 +112,12 @@ def at_edge(rate, rates):
     return len(set(rates)) > 1 and rate in (min(rates), max(rates))
 
 
+def mean_of(numbers):
+    """The mean of the numbers that are there, or None: an epoch of constant answers has no correlation."""
+    there = [number for number in numbers if number is not None]
+    return statistics.fmean(there) if there else None
+
+
 def spread(values, seeds=None):
     """Dict of the values, their mean, standard deviation, standard error and number, None where there are too few; and
     of their seeds, where they are given."""

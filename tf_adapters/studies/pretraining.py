@@ -2,15 +2,16 @@
 
 import dataclasses
 import math
-import statistics
 from typing import Tuple
+
+import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import Whole
 from tf_adapters.studies.comparison import RATE, Comparison, both_arms, option, paired_by_seed
 from tf_adapters.studies.figure import SCORE, boxes, finish, line, look, panels
 from tf_adapters.studies.lab import Stopped
-from tf_adapters.studies.numbers import SCORES, interval_words, is_failed, of, percent, rate_words, spread
+from tf_adapters.studies.numbers import SCORES, interval_words, is_failed, mean_of, of, percent, rate_words, spread
 from tf_adapters.studies.rows import load
 from tf_adapters.tasks.own_files import without_labels
 
@@ -135,11 +136,13 @@ class Pretraining(Comparison):
     def more(self, name, by_arm):
         base, _, step = name.partition(", ")
         runs = [run for run in by_arm[name] if not is_failed(run)]
-        curves = [[look[run["metric"]] for look in run.get("every_epoch", run["validation"])] for run in runs]
+        curves = ([look[run["metric"]] for look in run.get("every_epoch", run["validation"])] for run in runs)
+        scores = [mean_of(of_seeds) for of_seeds in zip(*curves)]
         return {
             "steps": int(step or 0),
             "minus_alone": paired_by_seed(runs, by_arm[base]) if step else None,
-            "curve": spread([statistics.fmean(scores) for scores in zip(*curves)]),
+            # With None for an epoch that has no score in any run.
+            "curve": {**spread([score for score in scores if score is not None]), "values": scores},
         }
 
     def draw(self, summary, figure):
@@ -156,7 +159,7 @@ class Pretraining(Comparison):
             for rows in arms.values():
                 panel = next(axes)
                 for number, row in enumerate(rows):
-                    scores = [100 * score for score in row["curve"]["values"]]
+                    scores = 100 * np.array(row["curve"]["values"], float)
                     panel.plot(range(1, len(scores) + 1), scores, label=f"{row['steps']:,} steps", **look(number))
                 finish(panel, "epochs", f"{about['metric']}, %, of the rows that choose")
             panel = next(axes)
