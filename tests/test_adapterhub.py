@@ -350,6 +350,7 @@ def test_loras_of_versions_that_left_the_scale_out_are_read_as_they_were_trained
         (AdapterConfig(5, hidden_layers=2), "hidden_layers=2"),
         (AdapterConfig(5, interaction="multiply"), "interaction='multiply'"),
         (AdapterConfig(5, activation="softsign"), "activation='softsign'"),
+        (AdapterConfig(5, activation="elu"), "activation='elu'"),
         (LoraConfig(targets=("query", "attention_output")), "targets=.* it.* LoRA has no place at 'attention_output'"),
         (IA3Config(), r"method 'ia3' cannot be exported to AdapterHub: \(IA\)\^3 .*before its activation"),
         (FusionConfig({"a": PFEIFFER, "b/c": PFEIFFER}), "must be names of letters"),

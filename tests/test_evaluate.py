@@ -36,6 +36,9 @@ def test_class_report_equals_scikit_learn():
     report = class_report([[1, 0], [1, 1]], [[1, 1], [0, 1]], ("a", "b"))
     assert report.confusion is None
     assert report.classes["a"] == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3), "rows": 2}
+    report = class_report([[1], [1], [0], [0]], [[0], [1], [1], [1]], ("only",))
+    assert report.classes["only"] == {"precision": pytest.approx(1 / 3), "recall": 0.5, "f1": 0.4, "rows": 2}
+    assert report.confusion is None
 
 
 def test_bootstrap_interval_of_a_mean_is_about_two_standard_errors_wide():

@@ -59,6 +59,8 @@ def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment
     assert kept["training"]["seed"] == best["seed"] and kept["metrics"]["validation accuracy"] == best["validation"]
     assert best["validation"] == max(run["validation"] for run in runs.runs)
     assert kept["seeds"]["summary"]["test"] == summary_of_seeds([run["test"] for run in runs.runs])
+    with pytest.raises(InputError, match="holds no seeds to go on with: start them without resume=True"):
+        experiment.run_seeds(tmp_path / "a", 2, resume=True)
     # So is its log, and nothing else of the runs.
     names = {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
     assert {path.name for path in (tmp_path / "a").iterdir()} - {"learning-curve.png"} == names

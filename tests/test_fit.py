@@ -173,6 +173,17 @@ def test_divergence_is_named_and_the_previous_best_stays(one_block, task, wordpi
     with pytest.raises(InputError, match="training diverged. Try a lower learning_rate"):
         fit(model, task, wordpiece, output=tmp_path, **SETTINGS, reporter=Break())
     load_trained(tmp_path)
+    # Another run, which came to nothing, and so has no best.
+    with pytest.raises(InputError, match=f"epoch 1 is nan: training diverged.*; nothing was saved to {tmp_path}"):
+        fit(model, task, wordpiece, output=tmp_path, **SETTINGS)
+
+
+def test_what_each_period_left_is_of_this_run_alone(one_block, task, wordpiece, tmp_path):
+    (tmp_path / "step-mine").mkdir()
+    for steps, kept in ((2, ["step-1", "step-2"]), (1, ["step-1"])):
+        settings = {"learning_rate": 1e-3, "batch_size": 8, "keep_periods": True}
+        fit(new_model(one_block), task, wordpiece, output=tmp_path, steps=steps, period=1, **settings)
+        assert sorted(path.name for path in tmp_path.glob("step-*")) == [*kept, "step-mine"]
 
 
 def test_seconds_of_long_steps_by_hand():

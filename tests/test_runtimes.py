@@ -17,8 +17,9 @@ from tests.conftest import encoder_of, is_refused, randomize, tiny_inputs
 from tests.families import FAMILIES, family_inputs, family_model, write_family_checkpoint
 from tests.test_bank import TASKS as BANKED
 from tests.test_bank import save_task
-from tf_adapters import AdapterBank, AdapterConfig, InputError, add_adapters, load_backbone
+from tf_adapters import AdapterBank, AdapterConfig, InputError, LoraConfig, add_adapters, load_backbone
 from tf_adapters.kinds.kind import Scorer
+from tf_adapters.methods import DoraConfig
 from tf_adapters.models.state import state_of
 from tf_adapters.serving import convert
 from tf_adapters.serving.convert import export_file
@@ -39,10 +40,10 @@ def wordpiece(checkpoint):
     return WordPiece.from_directory(checkpoint, max_length=24)
 
 
-def adapted(checkpoint, head="classification"):
+def adapted(checkpoint, head="classification", config=AdapterConfig(8, init_stddev=0.3)):
     labels = None if head == "question-answering" else ["x", "y", "z"]
     model = load_backbone(checkpoint, head=head, num_labels=2 if labels is None else 3, labels=labels)
-    return randomize(add_adapters(model, AdapterConfig(8, init_stddev=0.3), seed=1), scale=0.1)
+    return randomize(add_adapters(model, config, seed=1), scale=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -172,14 +173,18 @@ def test_a_bank_in_another_runtime_answers_each_row_by_its_task(banked, tmp_path
         upper = about["tasks"].index("upper")
         assert about["tasks"] == list(BANKED) and about["labels"][upper] == list("abcde")
         assert about["kinds"][upper] == "multi-label"
+        assert about["value_range"] == [value[2].get("value_range") for value in BANKED.values()]
         with pytest.raises(Exception, match="out of bounds|indices element"):
             run({**inputs, "task": places + 1})
 
 
 @pytest.mark.slow
-def test_products_in_eight_bits_are_near_and_of_each_row_alone(checkpoint, tmp_path):
+@pytest.mark.parametrize(
+    "config", [AdapterConfig(8), AdapterConfig(8, scaling=3.0), LoraConfig(2, alpha=6), DoraConfig(2, alpha=6)]
+)
+def test_products_in_eight_bits_are_near_and_of_each_row_alone(config, checkpoint, tmp_path):
     onnx = pytest.importorskip("onnx")
-    model = adapted(checkpoint)
+    model = adapted(checkpoint, config=config)
     path = export_file(model, tmp_path / "model.onnx", format="onnx", quantize="int8")
     run, inputs = runner_of(path), numpy_inputs(4, 10)
     found, expected = run(inputs)["logits"], model(inputs).logits.numpy()
@@ -192,7 +197,8 @@ def test_products_in_eight_bits_are_near_and_of_each_row_alone(checkpoint, tmp_p
     assert collections.Counter(node.op_type for node in graph.node)["MatMulInteger"] == 18
     kept = {onnx.numpy_helper.to_array(tensor).tobytes() for tensor in graph.initializer}
     for variable in state_of(model).adapter_variables():
-        assert variable.shape.rank != 2 or variable.numpy().tobytes() in kept
+        scaled = variable.numpy() * np.float32(config.alpha / config.rank if "/b:" in variable.name else 1)
+        assert variable.shape.rank != 2 or scaled.tobytes() in kept
 
 
 def test_a_product_in_eight_bits_by_hand():

@@ -100,7 +100,8 @@ def _their_parts(layer, config):
 # Theirs -> ours. Before files had a version, "gelu" was the approximation.
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "swish": "swish", "silu": "swish"}
 _ACTIVATIONS_BEFORE_VERSIONS = {**_ACTIVATIONS, "gelu": "gelu_tanh", "gelu_orig": "gelu"}
-_SAME = ("relu", "tanh", "sigmoid", "elu", "selu", "linear")
+# Of those that transformers' PyTorch classes know, by which `adapters` finds them.
+_SAME = ("relu", "tanh", "sigmoid", "linear")
 # What only this value of can be expressed, and what it says where it is left out.
 _FIXED = {
     "cross_adapter": False, "phm_layer": False, "use_gating": False, "stochastic_depth": 0.0,

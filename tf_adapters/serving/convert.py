@@ -1,6 +1,7 @@
 """Files for ONNX Runtime and LiteRT: ids in, logits out, of one task or of a bank; and whether an export answers as its
 model."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -17,6 +18,7 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
+from tf_adapters.methods.lora import Lora
 from tf_adapters.models.door import only_on_tensorflow
 from tf_adapters.models.injection import merged
 from tf_adapters.models.state import state_of
@@ -104,9 +106,16 @@ def _of_model(model, format, text, task, quantize):
         "text": json.dumps(None if text is None else text.settings()),
         "backbone_sha256": state.digest(model),
     }
-    with merged(model), state.door.as_matrices(model):
-        kept = [*state.adapter_variables(), *state.head_variables(model), *_pooler(model)]
+    # In eight bits most of a small update of a kernel would be lost: there it stays beside the kernel.
+    with merged(model) if quantize == "none" else contextlib.nullcontext(), state.door.as_matrices(model):
+        kept = [*_updates(state), *state.adapter_variables(), *state.head_variables(model), *_pooler(model)]
         return _onnx(function, specs, about, quantize, kept) if format == "onnx" else _litert(function)
+
+
+def _updates(state):
+    """The second matrices of low-rank updates as they are multiplied: with their scale."""
+    layers = [] if state.active is None else state.adapters[state.active].layers.values()
+    return [layer.scaling * layer.b for layer in layers if isinstance(layer, Lora)]
 
 
 def _int32(names, ids):
@@ -144,6 +153,7 @@ def _of_bank(bank, format, quantize):
             "labels": json.dumps([task.labels for task in known]),
             "text_pairs": json.dumps([task.text_pairs for task in known]),
             "max_length": json.dumps([task.max_length for task in known]),
+            "value_range": json.dumps([task.value_range for task in known]),
             "text": json.dumps(bank.tokenizer.settings()),
             "backbone_sha256": bank.digest,
         }

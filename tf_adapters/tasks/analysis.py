@@ -45,12 +45,16 @@ def class_report(true, predicted, labels):
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     true, predicted, indices = np.asarray(true), np.asarray(predicted), np.arange(len(labels))
-    numbers = precision_recall_fscore_support(true, predicted, labels=indices, zero_division=0)
+    several, asked = true.ndim == 2, indices
+    if several and len(labels) == 1:
+        # scikit-learn takes one column for two classes, of which 1 is the label.
+        true, predicted, asked = true[:, 0], predicted[:, 0], [1]
+    numbers = precision_recall_fscore_support(true, predicted, labels=asked, zero_division=0)
     classes = {
         label: {"precision": float(p), "recall": float(r), "f1": float(f), "rows": int(n)}
         for label, p, r, f, n in zip(labels, *numbers)
     }
-    return ClassReport(classes, None if true.ndim == 2 else confusion_matrix(true, predicted, labels=indices))
+    return ClassReport(classes, None if several else confusion_matrix(true, predicted, labels=indices))
 
 
 def best_thresholds(true, logits):

@@ -29,7 +29,7 @@ from tf_adapters.tasks.analysis import class_report
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.tokenizer import Tokenizer, load_tokenizer
-from tf_adapters.training.disk import RESUME_FOLDER, TENSORBOARD, SeedRuns, refuse_other
+from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE, TENSORBOARD, SeedRuns, refuse_other
 from tf_adapters.training.fit import fit
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
@@ -230,11 +230,13 @@ class Experiment:
         Returns: `SeedRuns`, whose `finish` was called. If it was interrupted, None.
 
         Raises:
-            InputError: as `fit`; or `output` was begun with other settings.
+            InputError: as `fit`; or `output` was begun with other settings, or is no interrupted run.
         """
-        if not resume:
-            remove_folder(to_path(output) / RESUME_FOLDER)
         output, observer, first = to_path(output), observer or Observer(), self.settings.seed
+        if not resume:
+            remove_folder(output / RESUME_FOLDER)
+        elif not (output / SEEDS_FILE).exists():
+            raise InputError(f"{output} holds no seeds to go on with: start them without {{resume}}.", resume=resume)
         check_seeds(first, seeds)
         refuse_workers(self.strategy, "several seeds")
         task = self.task_of(first)

@@ -20,6 +20,7 @@ from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import reason, remove_folder
 from tf_adapters.saving.directory import load_adapter, save_adapter
+from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.text.batching import training_batches
 from tf_adapters.training import strategies
@@ -149,6 +150,9 @@ class Run:
         """Train to the end; a `FitResult`."""
         settings, examples, started = self.settings, self.trained.examples, time.monotonic()
         if not self.done:
+            if self.workers.chief:
+                for path in self.output.glob(f"step-*/{SETTINGS_FILE}"):  # of a run before
+                    remove_folder(path.parent)
             self.save()
         inputs_of, states, padder = None, None, self.kind.padder(self.tokenizer, examples)
         try:
@@ -317,9 +321,10 @@ class Run:
                 raise self._diverged(f"The validation {name.replace('_', ' ')} after step {self.done} is {number}")
 
     def _diverged(self, what):
+        epoch = self.best["epoch"]
+        kept = f"the best before, of epoch {epoch}, is kept in" if epoch else "nothing was saved to"
         return DivergedError(
-            f"{what}: training diverged. Try a lower {{learning_rate}}; what was best before is kept in {self.output}.",
-            learning_rate=NAME,
+            f"{what}: training diverged. Try a lower {{learning_rate}}; {kept} {self.output}.", learning_rate=NAME
         )
 
     def _save_adapter(self, directory, numbers):
