@@ -14,7 +14,7 @@ _KINDS = {
     "multi-label": ("sentences", "MultiLabel"),
     "token-classification": ("tokens", "TokenClassification"),
     "question-answering": ("spans", "QuestionAnswering"),
-    "multiple-choice": ("choices", "MultipleChoice"),
+    "multiple-choice": ("sentences", "MultipleChoice"),
 }
 __getattr__ = submodules_of(__name__)
 
