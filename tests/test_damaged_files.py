@@ -24,7 +24,7 @@ from tf_adapters.models.transformers.loading import WEIGHT_FILES, read_config
 from tf_adapters.models.weight_files import open_weights
 from tf_adapters.saving.settings import WEIGHTS_FILE
 from tf_adapters.tasks.files import BadRows
-from tf_adapters.tasks.own_files import rows_from_file, unlabelled_chunks
+from tf_adapters.tasks.own_files import get_reader, rows_from_file
 
 FOLDER = pathlib.Path(__file__).parent
 #: How many files a test damages: some in the default set, many at night.
@@ -170,7 +170,7 @@ def test_files_of_rows(tmp_path, name, cases):
 
     def read(folder):
         assert len(rows_from_file(folder / name, kind=kind, labels=None, **how))
-        for chunk in unlabelled_chunks(folder / name, kind=kind, bad_rows=BadRows(), **how):
+        for chunk in get_reader(kind).chunks(folder / name, bad_rows=BadRows(), **how):
             chunk.rows()
             assert all(text.strip() and "\0" not in text for text in getattr(chunk, "text", ()))
 

@@ -18,7 +18,7 @@ from tf_adapters.models.weight_files import open_weights
 from tf_adapters.paths import MOST_LEVELS, parse_json, read_json
 from tf_adapters.saving.settings import read_settings
 from tf_adapters.tasks.files import read_chunks
-from tf_adapters.tasks.spans import QUESTIONS
+from tf_adapters.tasks.own_files import get_reader
 from tf_adapters.text import ByteLevelBpe, WordPiece
 from tf_adapters.training.settings import read_cluster
 
@@ -54,7 +54,7 @@ READERS = {
     "WordPiece": ("tokenizer.json", WordPiece.from_directory),
     "BPE": ("tokenizer.json", ByteLevelBpe.from_directory),
     "JSON lines": ("rows.jsonl", lambda folder: list(read_chunks(folder / "rows.jsonl"))),
-    "SQuAD": ("rows.json", lambda folder: QUESTIONS.read(folder / "rows.json")),
+    "SQuAD": ("rows.json", lambda folder: get_reader("question-answering").read(folder / "rows.json")),
     "configuration of adapters": ("a", lambda folder: AdapterConfig.from_json((folder / "a").read_text("latin-1"))),
     "cluster": ("a", lambda folder: read_cluster({"TF_CONFIG": (folder / "a").read_text("latin-1")})),
 }

@@ -9,12 +9,12 @@ import tensorflow as tf
 from tests.conftest import VOCABULARY, is_refused
 from tf_adapters import evaluate, load_backbone, load_trained, predict, task_from_files
 from tf_adapters.kinds import get_kind
-from tf_adapters.tasks.choices import CHOICES
 from tf_adapters.tasks.files import BadRows
+from tf_adapters.tasks.own_files import READERS
 from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import training_batches
 
-KIND = get_kind("multiple-choice")
+KIND, CHOICES = get_kind("multiple-choice"), READERS["multiple-choice"]
 NAMES = ("input_ids", "attention_mask")
 
 

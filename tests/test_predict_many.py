@@ -13,8 +13,8 @@ from tf_adapters import AdapterBank
 from tf_adapters.cli.predict import write_csv
 from tf_adapters.kinds import get_kind
 from tf_adapters.serving.bank import outputs_by_task
-from tf_adapters.tasks.own_files import unlabelled_chunks
-from tf_adapters.tasks.splitting import parse_shard, shard_chunks
+from tf_adapters.tasks.own_files import get_reader
+from tf_adapters.tasks.rows import parse_shard, shard_chunks
 from tf_adapters.text.wordpiece import WordPiece
 
 NAMES = ("film", "three", "upper", "similar")
@@ -117,7 +117,7 @@ def test_what_several_directories_and_parts_cannot_do_is_said(refused, directori
 @pytest.mark.parametrize("count", [1, 5, 41])
 def test_the_parts_of_a_file_are_the_file(pairs_file, count):
     def chunks(**size):
-        return unlabelled_chunks(str(pairs_file), kind="classification", **size)
+        return get_reader("classification").chunks(str(pairs_file), **size)
 
     def part(index):
         found = shard_chunks(lambda: chunks(chunk_rows=4), index, count)
@@ -131,11 +131,11 @@ def test_the_parts_of_a_file_are_the_file(pairs_file, count):
 def test_parts_of_words_and_questions(tmp_path):
     words = tmp_path / "words.txt"
     words.write_text("a b\nc\nd e f\n")
-    (chunk,) = shard_chunks(lambda: unlabelled_chunks(str(words), kind="token-classification"), 2, 3)
+    (chunk,) = shard_chunks(lambda: get_reader("token-classification").chunks(str(words)), 2, 3)
     assert len(chunk) == 1 and chunk.rows().words.to_list() == [[b"c"]]
     questions = tmp_path / "questions.csv"
     questions.write_text("question,context\nwho?,Ada\nwhen?,now\n")
-    (chunk,) = shard_chunks(lambda: unlabelled_chunks(str(questions), kind="question-answering"), 2, 2)
+    (chunk,) = shard_chunks(lambda: get_reader("question-answering").chunks(str(questions)), 2, 2)
     assert list(chunk.rows().questions) == ["when?"]
     # Rows, which load TensorFlow, are made when they are asked for.
     assert len(next(shard_chunks(lambda: [range(3)], 1, 2))) == 1

@@ -18,14 +18,15 @@ from tf_adapters.kinds.spans import QuestionAnswering, best_spans, n_best_spans,
 from tf_adapters.tasks import load_task, task_from_files
 from tf_adapters.tasks.files import BadRows
 from tf_adapters.tasks.metrics import METRICS
+from tf_adapters.tasks.own_files import READERS
 from tf_adapters.tasks.registry import load_split
 from tf_adapters.tasks.rows import Task
-from tf_adapters.tasks.spans import QUESTIONS, Answer, Answers, span_rows
+from tf_adapters.tasks.spans import Answer, Answers, span_rows
 from tf_adapters.text import WordPiece
 from tf_adapters.text.batching import training_batches
 from tf_adapters.text.windows import ContextTokens, cut_windows, question_tokens
 
-KIND = get_kind("question-answering")
+KIND, QUESTIONS = get_kind("question-answering"), READERS["question-answering"]
 SQUAD = METRICS["squad"]
 
 

@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from tests.cases import refused
 from tf_adapters import task_from_files
-from tf_adapters.tasks.rows import Rows, Task, sample_rows
+from tf_adapters.tasks.rows import Rows, Task, low_resource, sample_rows, set_aside
 from tf_adapters.tasks.spans import SpanRows
-from tf_adapters.tasks.splitting import low_resource, set_aside
 
 
 def rows_of(labels):

@@ -16,8 +16,7 @@ from tf_adapters.tasks.labels import doubts
 from tf_adapters.tasks.lines import DELIMITERS, Dialect
 from tf_adapters.tasks.own_files import READERS
 from tf_adapters.tasks.registry import check_task
-from tf_adapters.tasks.rows import sample_rows
-from tf_adapters.tasks.splitting import low_resource
+from tf_adapters.tasks.rows import low_resource, sample_rows
 
 SKIP_BAD_ROWS = "Leave out rows of your files that cannot be used (fields, quotes, JSON, labels), and count them."
 DEFAULT_TASK = "rotten-tomatoes"

@@ -36,9 +36,8 @@ from tf_adapters.saving.atomic import replacing
 from tf_adapters.saving.settings import read_settings, task_of
 from tf_adapters.tasks.files import is_stream, shown_name
 from tf_adapters.tasks.labels import KINDS
-from tf_adapters.tasks.own_files import unlabelled_chunks
-from tf_adapters.tasks.rows import with_value_range
-from tf_adapters.tasks.splitting import parse_shard, shard_chunks
+from tf_adapters.tasks.own_files import get_reader
+from tf_adapters.tasks.rows import parse_shard, shard_chunks, with_value_range
 
 CHUNK_ROWS = 1024
 # Cells of a terminal: the most of an answer, and the least of a text, whatever its width.
@@ -207,14 +206,15 @@ def _label_by_several(console, named, settings, source, scoring, door):
 
 
 def _chunks(input_file, shard, reading):
+    read = functools.partial(get_reader(reading["kind"]).chunks, input_file, **reading)
     if shard is None:
-        return unlabelled_chunks(input_file, **reading)
+        return read()
     index, count = parse_shard(shard)
     if is_stream(input_file):
         raise InputError(
             f"--shard {shard} reads its input twice, and {shown_name(input_file)} can be read once: give a file."
         )
-    return shard_chunks(lambda: unlabelled_chunks(input_file, **reading), index, count)
+    return shard_chunks(read, index, count)
 
 
 def write_csv(file, chunks):

@@ -22,7 +22,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.tasks.files import Carried, check_cell, file_format, nothing_left, read_records
 from tf_adapters.tasks.labels import label_name
 from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
-from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, digest_of, hashes
+from tf_adapters.tasks.rows import HeldRows, Rows, check_texts, digest_of, hashes
 
 #: Keys of the text and of the list of choices that are looked for.
 TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")
@@ -94,13 +94,6 @@ def choices_of_texts(texts, choices):
 
     check_texts(choices, f"a list of {max(2, count)} texts, as many for each", is_valid)
     return _tensors([(text, list(each), None) for text, each in zip(texts, choices)])
-
-
-CHOICES = Reader(
-    "multiple-choice", "JSON lines with `text`, `choices` and `label`, or with the keys of SWAG or HellaSwag",
-    read_choices, read_choice_chunks, choices_of_texts, "accuracy", scored_as="classification", named=False,
-    without={"label_separator": "a row has one label"},
-)  # fmt: skip
 
 
 def _tensors(rows, path=None, bad_rows=None):

@@ -35,7 +35,7 @@ from tf_adapters.tasks.lines import (
     usable,
     without_gaps,
 )
-from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.rows import Rows, string_tensors
 
 FORMATS = {
     ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "txt",
@@ -67,11 +67,7 @@ class Chunk:
 
     def rows(self):
         """The texts as `Rows` without labels, to predict."""
-        import tensorflow as tf
-
-        with tf.device("CPU:0"):
-            pairs = None if self.text_pair is None else tf.constant(self.text_pair, tf.string)
-            return Rows(tf.constant(self.text, tf.string), pairs)
+        return Rows(*string_tensors([(self.text, self.text_pair)]))
 
 
 @dataclasses.dataclass
@@ -192,22 +188,16 @@ def read_chunks(
 def read_rows(path, **reading):
     """A whole file as one `Chunk`, for training; its texts end up once, in tf string tensors. Args and Raises: as in
     `read_chunks`."""
-    chunks = read_chunks(path, chunk_rows=_CHUNK_ROWS, **reading)
-    # The first chunk before the slow import: a mistake in the file shows at once.
-    first = next(chunks)
-    import tensorflow as tf
-
-    parts, labels, lines = {"text": [], "text_pair": []}, None if first.labels is None else [], []
+    labels, lines = [], []
     same = {}  # label cells repeat, and each read makes a new str
-    with tf.device("CPU:0"):
-        for chunk in itertools.chain([first], chunks):
-            for column, tensors in parts.items():
-                if (texts := getattr(chunk, column)) is not None:
-                    tensors.append(tf.constant(texts, tf.string))
-            if labels is not None:
-                labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels)
+
+    def texts():
+        for chunk in read_chunks(path, chunk_rows=_CHUNK_ROWS, **reading):
+            labels.extend(same.setdefault(cell, cell) if type(cell) is str else cell for cell in chunk.labels or ())
             lines.extend(chunk.lines)
-        return Chunk(*(tf.concat(tensors, 0) if tensors else None for tensors in parts.values()), labels, lines)
+            yield chunk.text, chunk.text_pair
+
+    return Chunk(*string_tensors(texts()), None if reading.get("label_column") is None else labels, lines)
 
 
 def is_stream(path):

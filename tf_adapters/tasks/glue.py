@@ -121,14 +121,9 @@ class GlueTask(NamedTask):
             raise InputError(f"Task {self.name!r}: {data_dir} has no file of {split}: get it from {ORIGIN}.")
         (path,), layout = found[split]
         index = []
-
-        def noting(records):
-            for record in records:
-                index.append(record.index)
-                yield record
-
-        rows = collect(noting(read_records(path, layout)), path=path)
-        return index, rows
+        # Such rows have no labels: 0 stands for each.
+        rows = collect(read_records(path, layout), lambda record: index.append(record.index) or 0, path=path)
+        return index, rows.plain()
 
     def has_test_rows(self, split, *, data_dir=None):
         """Whether `test_rows` finds this file here, or this split prepared."""

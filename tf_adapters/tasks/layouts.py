@@ -11,17 +11,19 @@ import itertools
 import json
 import os
 import re
-from typing import Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import parse_json, reading
 from tf_adapters.tasks.files import FIELD_LIMIT
-from tf_adapters.tasks.rows import Rows
+from tf_adapters.tasks.lines import bad_row, fail
+from tf_adapters.tasks.rows import Rows, string_tensors
 
 UTF8, LATIN1, UTF8_OR_MAC = "utf-8", "latin-1", "utf-8 or mac-roman"
 _CHUNK_ROWS = 16384
+_AGAIN = "get the file as it was published."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +56,7 @@ class Layout:
     skip_malformed: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One row of a file: where it stands, and its cells; None for a column that was not asked for."""
 
     path: str
@@ -64,10 +65,6 @@ class Record:
     text_pair: Optional[str] = None
     label: Optional[str] = None
     index: Optional[str] = None
-
-    def fail(self, problem):
-        """Raise InputError, with the row's file and line."""
-        raise InputError(f"{self.path}, line {self.line}: {problem}")
 
 
 def read_records(path, layout, *, skipped=None):
@@ -91,7 +88,7 @@ def read_records(path, layout, *, skipped=None):
 
 
 def collect(records, number_of=None, *, path, dtype=np.int32):
-    """`Rows` of the `Record`s of the file `path`; the texts end up once, in tf string tensors.
+    """`Rows` of the `Record`s of the file `path`, held once.
 
     Args:
         number_of: function from a record to its label's number, or to None to leave the row
@@ -100,34 +97,25 @@ def collect(records, number_of=None, *, path, dtype=np.int32):
 
     Raises: InputError, if no row is left.
     """
-    texts, pairs, numbers = [], [], []
+    numbers = []
 
     def kept():
         for record in records:
-            if number_of is not None:
-                number = number_of(record)
-                if number is None:
-                    continue
+            number = 0 if number_of is None else number_of(record)
+            if number is not None:
                 numbers.append(number)
-            yield record
+                # Half of a surrogate pair, which JSON can hold, is no text.
+                cells = record.text, record.text_pair
+                yield [None if cell is None else cell.encode("utf-8", "replace") for cell in cells]
 
-    rows = kept()
-    while part := list(itertools.islice(rows, _CHUNK_ROWS)):
-        import tensorflow as tf
+    def parts():
+        rows = kept()
+        while part := list(itertools.islice(rows, _CHUNK_ROWS)):
+            yield [None if None in cells else cells for cells in zip(*part)]
+        if not numbers:
+            raise InputError(f"{path} holds no row that can be used: {_AGAIN}")
 
-        with tf.device("CPU:0"):
-            for column, cells in ((texts, [row.text for row in part]), (pairs, [row.text_pair for row in part])):
-                if None not in cells:
-                    # Half of a surrogate pair, which JSON can hold, is no text.
-                    column.append(tf.constant([cell.encode("utf-8", "replace") for cell in cells], tf.string))
-    if not texts:
-        raise InputError(f"{path} holds no row that can be used: get the file as it was published.")
-    with tf.device("CPU:0"):
-        return Rows(
-            text=tf.concat(texts, 0),
-            text_pair=tf.concat(pairs, 0) if pairs else None,
-            labels=None if number_of is None else np.array(numbers, dtype),
-        )
+    return Rows(*string_tensors(parts()), None if number_of is None else np.array(numbers, dtype))
 
 
 def _wanted(layout):
@@ -145,16 +133,12 @@ def _lines(path, layout):
     # may be text.
     with reading(path), open(path, encoding="latin-1", newline="" if layout.format == "csv" else "\n") as file:
         for number, line in enumerate(file, 1):
-            raw = line.encode("latin-1")
-            if number == 1:
-                raw = raw.removeprefix(codecs.BOM_UTF8)
+            raw = line.encode("latin-1").removeprefix(codecs.BOM_UTF8 if number == 1 else b"")
             try:
                 yield number, _repaired(raw) if encoding == UTF8_OR_MAC else raw.decode(encoding)
             except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{path}, line {number}: byte {raw[error.start]:#04x} is not {encoding.upper()}; "
-                    "get the file as it was published."
-                ) from None
+                problem = f"byte {raw[error.start]:#04x} is not {encoding.upper()}; {_AGAIN}"
+                raise bad_row(path, number, problem) from None
 
 
 def _is_utf8(path):
@@ -217,9 +201,7 @@ def _rows_of_cells(path, layout):
                 yield line, row
             line = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(
-            f"{path}, line {line}: is not valid CSV ({error}); get the file as it was published."
-        ) from None
+        raise bad_row(path, line, f"is not valid CSV ({error}); {_AGAIN}") from None
 
 
 def _read_table(path, layout, skipped):
@@ -228,7 +210,7 @@ def _read_table(path, layout, skipped):
     if header is None:
         _, header = next(rows, (1, None))
         if header is None:
-            raise InputError(f"{path} is empty: get the file as it was published.")
+            raise InputError(f"{path} is empty: {_AGAIN}")
         for column in _columns(layout):
             if column not in header:
                 shown = ", ".join(repr(name[:60]) for name in header[:20])
@@ -241,27 +223,23 @@ def _read_table(path, layout, skipped):
                 if skipped is not None:
                     skipped.append(line)
                 continue
-            raise InputError(
-                f"{path}, line {line}: has {len(row)} cells where {len(header)} belong; get the file as it was "
-                "published."
-            )
+            fail(path, line, f"has {len(row)} cells where {len(header)} belong; {_AGAIN}")
         if line == 1 and layout.other_header is not None and tuple(row) == layout.other_header:
             continue
         yield line, {column: row[position[column]] for column in _columns(layout)}
 
 
 def _read_objects(path, layout):
+    columns = _columns(layout)
     for line, text in _lines(path, layout):
         if not text.strip():
             continue
         try:
             row = parse_json(text)
-            cells = {column: row[column] for column in _columns(layout)}
+            cells = {column: row[column] for column in columns}
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path}, line {line}: is no JSON object with {', '.join(map(repr, _columns(layout)))} "
-                f"({type(error).__name__}: {error}); get the file as it was published."
-            ) from None
+            problem = f"is no JSON object with {', '.join(map(repr, columns))} ({type(error).__name__}: {error})"
+            raise bad_row(path, line, f"{problem}; {_AGAIN}") from None
         yield line, {name: cell if isinstance(cell, str) else json.dumps(cell) for name, cell in cells.items()}
 
 

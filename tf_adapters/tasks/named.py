@@ -13,9 +13,10 @@ import numpy as np
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.tasks.labels import in_order
 from tf_adapters.tasks.layouts import Layout, collect, read_records
-from tf_adapters.tasks.rows import Reading, Splits
+from tf_adapters.tasks.lines import fail
+from tf_adapters.tasks.own_files import READERS, Reading
+from tf_adapters.tasks.rows import Splits
 from tf_adapters.tasks.spans import read_squad
-from tf_adapters.tasks.words import WORDS
 
 SPLITS = ("train", "validation", "test")
 #: The splits of a file that has no official one.
@@ -100,18 +101,17 @@ class NamedTask:
         # The training rows first: they may define the labels.
         for of in sorted(found, key=lambda of: not of.startswith("train")):
             parts = of.split()
-            if not set(parts) & set(splits) and (labels is not None or "train" not in parts):
+            asked = set(parts) & set(splits)
+            if not asked and (labels is not None or "train" not in parts):
                 continue
             read = self._read(*found[of], labels)
             labels = read.labels
-            if set(parts) & set(splits):
-                if len(parts) == 1:
-                    rows[of] = read.rows
-                else:
-                    chosen = read.split(parts).items()
-                    rows |= {split: read.rows.take(index) for split, index in chosen if split in splits}
-                said.append(read.summary)
-            how = read.how if len(parts) > 1 else how
+            if len(parts) > 1:
+                how, chosen = read.how, read.split(parts) if asked else {}
+                rows |= {split: read.rows.take(chosen[split]) for split in parts if split in asked}
+            elif asked:
+                rows[of] = read.rows
+            said += [read.summary] if asked else []
         looked_for = {}
         for files in self.places:
             looked_for |= {of: path for of, path in files.of.items() if of not in looked_for}
@@ -162,7 +162,7 @@ class NamedTask:
                 rows, (), f"{name}: {len(rows):,} questions.", "articles", lambda parts: _articles(titles, parts)
             )
         if layout.format in ("conllu", "columns"):
-            rows = WORDS.read(paths[0], labels=labels, format=layout.format)[0]
+            rows = READERS[self.kind].read(paths[0], labels=labels, format=layout.format)[0]
             if set(rows.words.flat_values.numpy()) == {b"_"}:
                 raise InputError(
                     f"{paths[0]}: every word is '_', because {self.name} is published without its text: put the text "
@@ -186,18 +186,19 @@ class NamedTask:
                 left_out[reason] += 1
                 return None
             if not cell:
-                record.fail("the label is empty; get the file as it was published.")
+                fail(record.path, record.line, "the label is empty; get the file as it was published.")
             keys.append(_key(record.text))
             if self.kind == "regression":
                 try:
                     return float(cell)
                 except ValueError:
-                    record.fail(f"the score {cell!r} of {self.name} is no number.")
+                    fail(record.path, record.line, f"the score {cell!r} of {self.name} is no number.")
             name = self.spellings.get(cell, cell)
             number = index.setdefault(name, len(index)) if labels is None else index.get(name)
             if number is None:
                 known = ", ".join(map(repr, index))
-                record.fail(f"the label {cell!r} is not among those of task {self.name!r} ({known}).")
+                problem = f"the label {cell!r} is not among those of task {self.name!r} ({known})."
+                fail(record.path, record.line, problem)
             return number
 
         def split(parts):

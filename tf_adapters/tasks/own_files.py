@@ -2,23 +2,109 @@
 kind has a file here that reads it, and a line in `READERS`; that of texts with a label, several labels or a number each
 is here."""
 
+import dataclasses
 import functools
 import os
-from typing import Any, Dict, Optional, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Union
 
 import numpy as np
 
 from tf_adapters._types import PathLike
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
-from tf_adapters.tasks.choices import CHOICES
+from tf_adapters.tasks.choices import choices_of_texts, read_choice_chunks, read_choices
 from tf_adapters.tasks.files import FORMATS, BadRows, Chunk, read_chunks, read_rows
 from tf_adapters.tasks.labels import encode_labels, find_labels, index_of, label_numbers
-from tf_adapters.tasks.metrics import check_metric
-from tf_adapters.tasks.rows import Reader, Reading, Rows, Task, check_texts
-from tf_adapters.tasks.spans import QUESTIONS
-from tf_adapters.tasks.splitting import SHARE, set_aside
-from tf_adapters.tasks.words import WORDS
+from tf_adapters.tasks.lines import Dialect
+from tf_adapters.tasks.metrics import check_metric, default_word_metric
+from tf_adapters.tasks.rows import SHARE, Rows, Task, check_texts, set_aside
+from tf_adapters.tasks.spans import questions_of_texts, read_question_chunks, read_questions
+from tf_adapters.tasks.words import NO_PAIRS, read_word_chunks, read_words, words_of_texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading(Dialect):
+    """How a user's file is read; each option as of `task_from_files`."""
+
+    kind: str = ""
+    text_column: Union[str, int, None] = None
+    text_pair_column: Union[str, int, None] = None
+    label_column: Union[str, int, None] = None
+    label_separator: str = "|"
+    format: Optional[str] = None
+    bad_rows: Any = None
+
+    def table(self, text="text", text_pair=None, label=None):
+        """How a table is read whose columns are usually called so, as keywords of `files.read_chunks`; without `label`
+        labels are not looked at."""
+        return {
+            "text_column": self.text_column or text,
+            "text_pair_column": self.text_pair_column or text_pair,
+            "label_column": label and (self.label_column or label),
+            "format": self.format,
+            "bad_rows": self.bad_rows,
+            "dialect": self,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """How the rows of a kind of task come from files, and from lists in Python.
+
+    Attributes:
+        kind: str, the kind of task.
+        files: str, what its files are, for help texts.
+        whole: function of a path, a `Reading` and known label names, or None, that returns a whole labelled file's
+            rows, and the label names, a tuple of str.
+        parts: function of a path, a `Reading`, `chunk_rows` and `keep_all_columns` that yields rows without labels in
+            parts, each with a method `rows()`.
+        of_texts: function of a list of texts, and one of second texts or None, that returns rows without labels.
+        metric: name of the usual metric, or a function of label names, None where they are not known, that returns it.
+        scored_as: the kind whose metrics are for this one too, or None for its own.
+        named: bool, whether each output of the head has a label name.
+        without: dict from an option that has no meaning here to why.
+    """
+
+    kind: str
+    files: str
+    whole: Callable
+    parts: Callable
+    of_texts: Callable
+    metric: Union[str, Callable]
+    scored_as: Optional[str] = None
+    named: bool = True
+    without: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def read(self, path, *, labels=None, **options):
+        """A whole labelled file.
+
+        Args:
+            path: str or path-like; "-" is standard input.
+            labels: label names in index order, or None to find them in this file.
+            options: fields of `Reading`.
+
+        Returns: the kind's rows, and the label names, a tuple of str.
+
+        Raises: InputError, naming file, line and fix, for anything unusable.
+        """
+        return self.whole(path, self._reading(options), labels)
+
+    def chunks(self, path, *, chunk_rows=1024, keep_all_columns=False, **options):
+        """Yield a file's rows without labels in parts of at most `chunk_rows`, to predict; what it says of labels is
+        not looked at. The file's first mistakes are found at the first `next`, before TensorFlow is needed.
+
+        Args and Raises: as of `read`; and
+            keep_all_columns: bool, whether each part has `records`, the whole rows as dicts, where rows have columns.
+        """
+        return self.parts(path, self._reading(options), chunk_rows, keep_all_columns)
+
+    def _reading(self, options: Dict[str, Any]):
+        reading = Reading(**{"kind": self.kind, **options})
+        for name, why in self.without.items():
+            value = getattr(reading, name)
+            if value != getattr(Reading, name):
+                raise InputError(f"{{{name}}}: {why}, leave it out.", **{name: value})
+        return reading
 
 
 def read_sentences(path, reading, labels=None):
@@ -48,12 +134,25 @@ def sentences_of_texts(texts, text_pairs):
 
 
 _TABLES = "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts
-_SENTENCES = (
+_ALL = (
     Reader("classification", *_TABLES, "accuracy"),
     Reader("regression", *_TABLES, "pearson-spearman", named=False),
     Reader("multi-label", *_TABLES, "multi-label"),
-)
-READERS = {reader.kind: reader for reader in (*_SENTENCES, WORDS, QUESTIONS, CHOICES)}
+    Reader(
+        "token-classification", ".conllu and column files", read_words, read_word_chunks, words_of_texts,
+        default_word_metric, without={"text_pair_column": NO_PAIRS, "label_separator": "a word has one label"},
+    ),
+    Reader(
+        "question-answering", "SQuAD's JSON", read_questions, read_question_chunks, questions_of_texts, "squad",
+        named=False, without={"label_separator": "a question has a list of answers"},
+    ),
+    Reader(
+        "multiple-choice", "JSON lines with `text`, `choices` and `label`, or with the keys of SWAG or HellaSwag",
+        read_choices, read_choice_chunks, choices_of_texts, "accuracy", scored_as="classification", named=False,
+        without={"label_separator": "a row has one label"},
+    ),
+)  # fmt: skip
+READERS = {reader.kind: reader for reader in _ALL}
 
 
 def get_reader(kind):
@@ -101,7 +200,7 @@ def task_from_files(
     Args:
         train: str or path-like.
         validation, test: the same, or a share of the training file's rows, such as 0.1, which is set aside as
-            `tasks.splitting.set_aside` says. Without either a tenth for each; without a validation file a tenth for
+            `tasks.rows.set_aside` says. Without either a tenth for each; without a validation file a tenth for
             it; without test, where validation is given, none.
         seed: int, draws what is set aside.
         text_column, text_pair_column, label_column: str, columns or JSON keys,
@@ -220,16 +319,6 @@ def rows_from_file(path, *, kind, labels, **reading):
     Args and Raises: as of `task_from_files`; and a label that is not in `labels`.
     """
     return get_reader(kind).read(to_path(path), labels=labels, **reading)[0]
-
-
-def unlabelled_chunks(path, *, kind, **reading):
-    """Yield a file's rows in chunks, to predict, never holding more than one; arguments and errors as of
-    `Reader.chunks`.
-
-    Each chunk has a method `rows()`, which needs TensorFlow; the reading does not. Words, and SQuAD's JSON, whose rows
-    have no columns, have no `records`.
-    """
-    return get_reader(kind).chunks(path, **reading)
 
 
 # Texts alone

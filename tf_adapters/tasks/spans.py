@@ -25,7 +25,7 @@ from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import parse_json
 from tf_adapters.tasks.files import Carried, file_format, nothing_left, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
-from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, digest_of, hashes
+from tf_adapters.tasks.rows import HeldRows, Rows, check_texts, digest_of, hashes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +182,6 @@ class Answers(collections.abc.Sequence):
 
 
 FORMATS = ("squad", "csv", "tsv", "jsonl")
-_KIND = "question-answering"
 
 
 def read_questions(path, reading, labels=None):
@@ -382,15 +381,3 @@ def questions_of_texts(questions, contexts):
     check_texts(contexts)
     pairs = enumerate(zip(questions, contexts))
     return span_rows(((str(number), *pair, ()) for number, pair in pairs), labelled=False)
-
-
-QUESTIONS = Reader(
-    _KIND,
-    "SQuAD's JSON",
-    read_questions,
-    read_question_chunks,
-    questions_of_texts,
-    "squad",
-    named=False,
-    without={"label_separator": "a question has a list of answers"},
-)

@@ -27,11 +27,11 @@ from tf_adapters.errors import InputError
 from tf_adapters.tasks.files import nothing_left
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
 from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
-from tf_adapters.tasks.metrics import default_word_metric
-from tf_adapters.tasks.rows import HeldRows, Reader, Rows, check_texts, digest_of, hashes
+from tf_adapters.tasks.rows import HeldRows, Rows, check_texts, digest_of, hashes
 
 FORMATS = ("conllu", "columns", "txt")
 CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+NO_PAIRS = "words have no pairs of texts"
 # Bounds what a file without empty lines can fill the memory with.
 MOST_WORDS = 100_000
 _MOST_WORDS_IN_A_CHUNK = 2 * MOST_WORDS
@@ -343,7 +343,7 @@ def _blocks(path, encoding, *, skipped):
 def words_of_texts(texts, text_pairs):
     """`WordRows` of a list of lists of words, or of texts that are cut at white space."""
     if text_pairs is not None:
-        raise InputError(f"text_pairs: {_WITHOUT['text_pair_column']}, leave it out.")
+        raise InputError(f"text_pairs: {NO_PAIRS}, leave it out.")
     texts = [text.split() if isinstance(text, str) else text for text in texts]
     check_texts(
         texts,
@@ -351,15 +351,3 @@ def words_of_texts(texts, text_pairs):
         lambda words: isinstance(words, (list, tuple)) and words and all(isinstance(word, str) for word in words),
     )
     return WordChunk([word for words in texts for word in words], [len(words) for words in texts]).rows()
-
-
-_WITHOUT = {"text_pair_column": "words have no pairs of texts", "label_separator": "a word has one label"}
-WORDS = Reader(
-    "token-classification",
-    ".conllu and column files",
-    read_words,
-    read_word_chunks,
-    words_of_texts,
-    default_word_metric,
-    without=_WITHOUT,
-)
