@@ -19,10 +19,10 @@ from typing import Optional
 import numpy as np
 
 from tf_adapters.errors import NAME, InputError, shown
-from tf_adapters.tasks.files import Carried, check_cell, file_format, nothing_left, read_records
+from tf_adapters.tasks.files import check_cell, file_format, read_records
 from tf_adapters.tasks.labels import label_name
-from tf_adapters.tasks.lines import BadRow, fail, shown_name, usable
-from tf_adapters.tasks.rows import HeldRows, Rows, check_texts, digest_of, hashes
+from tf_adapters.tasks.lines import fail, shown_name, usable
+from tf_adapters.tasks.rows import HeldRows, Part, Rows, check_texts, digest_of, hashes
 
 #: Keys of the text and of the list of choices that are looked for.
 TEXT_KEYS, CHOICES_KEYS = ("text", "ctx", "sent1"), ("choices", "endings")
@@ -69,17 +69,15 @@ class ChoiceRows(HeldRows):
 def read_choices(path, reading, labels=None):
     """`Reader.whole` of choices, which have no label names. The columns are keys: the text's, the list of choices', and
     the label's."""
-    rows = [row for row, _ in _rows(path, reading, labelled=True)]
-    return _tensors(rows, path, reading.bad_rows), ()
+    return _tensors(row for row, _ in _rows(path, reading, labelled=True)), ()
 
 
 def read_choice_chunks(path, reading, chunk_rows, keep_all_columns):
-    """`Reader.parts` of choices, `ChoiceRows`; `files.Carried` if all keys are kept."""
-    rows, first = _rows(path, reading, labelled=False), True
-    while (chunk := list(itertools.islice(rows, chunk_rows))) or first:
-        first = False
-        tensors = _tensors([row for row, _ in chunk], path, reading.bad_rows)
-        yield Carried(tensors, [record for _, record in chunk]) if keep_all_columns else tensors
+    """`Reader.parts` of choices, `ChoiceRows`; `rows.Part` if all keys are kept."""
+    rows = _rows(path, reading, labelled=False)
+    while chunk := list(itertools.islice(rows, chunk_rows)):
+        tensors = _tensors(row for row, _ in chunk)
+        yield Part(len(chunk), tensors.rows, [record for _, record in chunk]) if keep_all_columns else tensors
 
 
 def choices_of_texts(texts, choices):
@@ -93,15 +91,13 @@ def choices_of_texts(texts, choices):
         return isinstance(each, (list, tuple)) and len(each) == count > 1 and all(isinstance(c, str) for c in each)
 
     check_texts(choices, f"a list of {max(2, count)} texts, as many for each", is_valid)
-    return _tensors([(text, list(each), None) for text, each in zip(texts, choices)])
+    return _tensors((text, list(each), None) for text, each in zip(texts, choices))
 
 
-def _tensors(rows, path=None, bad_rows=None):
+def _tensors(rows):
+    texts, choices, labels = zip(*rows)
     import tensorflow as tf
 
-    if not rows:
-        raise nothing_left(path, bad_rows)
-    texts, choices, labels = zip(*rows)
     with tf.device("CPU:0"):
         return ChoiceRows(
             tf.constant(texts), tf.constant(choices), None if labels[0] is None else np.array(labels, np.int32)
@@ -125,15 +121,13 @@ def _rows(path, reading, *, labelled):
     def check(row):
         nonlocal count
         line, record = row
-        if isinstance(record, BadRow):
-            raise record
         row = _row(record, path, line, keys)
         count = count or len(row[1])
         if len(row[1]) != count:
             fail(path, line, f"has {len(row[1])} choices where the rows before have {count}; give each row as many.")
         return row, record
 
-    return usable(read_records(path, dialect=reading), check, reading.bad_rows)
+    return usable(read_records(path, dialect=reading), check, path, reading.bad_rows)
 
 
 def _row(record, path, line, keys):

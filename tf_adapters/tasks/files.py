@@ -19,7 +19,7 @@ import json
 import os
 import re
 import stat
-from typing import Any, List, Optional
+from typing import List, Optional
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.paths import parse_json
@@ -68,21 +68,6 @@ class Chunk:
     def rows(self):
         """The texts as `Rows` without labels, to predict."""
         return Rows(*string_tensors([(self.text, self.text_pair)]))
-
-
-@dataclasses.dataclass
-class Carried:
-    """Rows of any kind, `whole`, with all columns of the file, `records` as of `Chunk`."""
-
-    whole: Any
-    records: Optional[List[dict]]
-
-    def __len__(self):
-        return len(self.whole)
-
-    def rows(self):
-        """The rows."""
-        return self.whole
 
 
 class BadRows:
@@ -168,10 +153,12 @@ def read_chunks(
     for column, count in collections.Counter(columns.values()).items():
         if count > 1:
             raise InputError(f"column {column!r} is asked for twice: text, text pair and label are different columns.")
-    rows = usable(_READERS[format](path, columns, dialect), _checked(path, columns, check_label), bad_rows)
-    found = False
+    what = "has a header and no rows" if format in ("csv", "tsv") and dialect.header == "first" else "is empty"
+    rows = usable(
+        _READERS[format](path, columns, dialect), _checked(path, columns, check_label), path, bad_rows,
+        otherwise=f"{what}: give a file with at least one row.",
+    )  # fmt: skip
     while part := list(itertools.islice(rows, chunk_rows)):
-        found = True
         yield Chunk(
             *(
                 [record[columns[argument]] for _, record in part] if argument in columns else None
@@ -180,9 +167,6 @@ def read_chunks(
             lines=[line for line, _ in part],
             records=[record for _, record in part] if keep_all_columns else None,
         )
-    if not found:
-        what = "has a header and no rows" if format in ("csv", "tsv") and dialect.header == "first" else "is empty"
-        raise nothing_left(path, bad_rows, otherwise=f"{what}: give a file with at least one row.")
 
 
 def read_rows(path, **reading):
@@ -230,13 +214,6 @@ def check_streams(paths):
                 )
 
 
-def nothing_left(path, bad_rows, what="row", otherwise="is empty: give a file with at least one row."):
-    """The InputError of a file of which no row is left, whether all were left out or there is none."""
-    if bad_rows is not None and bad_rows.count:
-        otherwise = f"has no usable {what}; the first problem: {bad_rows.examples[0]}"
-    return InputError(f"{shown_name(path)} {otherwise}")
-
-
 def check_cell(value, path, line, column):
     """Raise the BadRow of a line whose text is none."""
     if problem := text_problem(value):
@@ -265,13 +242,11 @@ def text_problem(value):
 
 
 def _checked(path, columns, check_label):
-    """A function that checks a row, whose record may be a BadRow, and returns it."""
+    """A function that checks a row and returns it."""
     texts = [columns[argument] for argument in ("text_column", "text_pair_column") if argument in columns]
 
     def check(row):
         line, record = row
-        if isinstance(record, BadRow):
-            raise record
         for column in texts:
             check_cell(record[column], path, line, column)
         if check_label is not None:

@@ -102,18 +102,36 @@ class BadRow(InputError):
     """One row of a file cannot be used; the rows around it can."""
 
 
-def usable(rows, check, bad_rows):
-    """What `check` returns of each row; a row of which it raises BadRow is left out and counted by `bad_rows`, a
-    `files.BadRows`, or an error where that is None."""
+def usable(rows, check, path, bad_rows, what="row", otherwise="is empty: give a file with at least one row."):
+    """What `check` returns of each row that can be used.
+
+    Args:
+        rows: iterable of tuples or lists, whose last entry may be the BadRow that a row is.
+        check: function of a row, which may raise its BadRow.
+        path: the file.
+        bad_rows: `files.BadRows` that counts the rows that cannot be used, which are left out; where it is None, they
+            are errors.
+        what, otherwise: what a row is, and what is said of a file without any.
+
+    Raises: InputError, if no row is left, whether all were left out or there is none.
+    """
+    found = False
     for row in rows:
         try:
+            if isinstance(row[-1], BadRow):
+                raise row[-1]
             checked = check(row)
         except BadRow as problem:
             if bad_rows is None:
                 raise
             bad_rows.add(problem)
         else:
+            found = True
             yield checked
+    if not found:
+        if bad_rows is not None and bad_rows.count:
+            otherwise = f"has no usable {what}; the first problem: {bad_rows.examples[0]}"
+        raise InputError(f"{shown_name(path)} {otherwise}")
 
 
 def shown_name(path):

@@ -49,11 +49,7 @@ def load_task(
     columns = {"text_column": text_column, "text_pair_column": text_pair_column, "label_column": label_column}
     splits = _load(name, ("train", validation_split, "test"), data_dir=data_dir, **columns)
     for split in ("train", validation_split):
-        if split not in splits.rows:
-            raise InputError(
-                f"Task {name!r} has no split {split!r}: use load_split for the splits that it has. "
-                f"{splits.source}".strip()
-            )
+        _check_has(splits, split, name, "use load_split for the splits that it has.")
     return Task(
         name=name,
         kind=splits.kind,
@@ -79,12 +75,13 @@ def load_split(name, split, *, data_dir=None, **columns):
     """One split of a task, such as "train" or "validation_mismatched" of glue/mnli, without reading the others (to
     evaluate): `Splits`, whose `rows` are those of the split. Args and Raises: as of `load_task`."""
     splits = _load(name, (split,), data_dir=data_dir, **columns)
-    if split not in splits.rows:
-        raise InputError(
-            f"Task {name!r} has no split {split!r}: use train, validation or test (if it has one). "
-            f"{splits.source}".strip()
-        )
+    _check_has(splits, split, name, "use train, validation or test (if it has one).")
     return dataclasses.replace(splits, rows=splits.rows[split])
+
+
+def _check_has(splits, split, name, advice):
+    if split not in splits.rows:
+        raise InputError(f"Task {name!r} has no split {split!r}: {advice} {splits.source}".strip())
 
 
 def _load(name, splits, *, data_dir, **columns):

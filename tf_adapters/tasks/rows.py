@@ -5,7 +5,7 @@ import dataclasses
 import hashlib
 import itertools
 import re
-from typing import Dict, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -33,6 +33,19 @@ class HeldRows:
     def rows(self):
         """These rows: chunks of files of every kind have this method."""
         return self
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """So many rows of a file, of any kind, which `rows` makes when it is called, since that may load TensorFlow, and
+    their `records`, all columns of each in a dict, or None unless kept."""
+
+    count: int
+    rows: Callable
+    records: Optional[List[dict]] = None
+
+    def __len__(self):
+        return self.count
 
 
 def _entries(values, chosen):
@@ -382,23 +395,13 @@ def shard_chunks(read, index, count):
             low, high = max(first - start, 0), min(end - start, len(chunk))
             start += len(chunk)
             if low < high:
-                yield _Part(chunk, low, high)
+                records = getattr(chunk, "records", None)
+                yield Part(
+                    high - low,
+                    lambda chunk=chunk, index=np.arange(low, high): chunk.rows().take(index),
+                    records and records[low:high],
+                )
             if start >= end:
                 return
 
     return chunks()
-
-
-class _Part:
-    """The rows from `low` to `high` of a chunk, which are made when they are asked for: that loads TensorFlow."""
-
-    def __init__(self, chunk, low, high):
-        self.chunk, self.low, self.high = chunk, low, high
-        records = getattr(chunk, "records", None)
-        self.records = records and records[low:high]
-
-    def __len__(self):
-        return self.high - self.low
-
-    def rows(self):
-        return self.chunk.rows().take(np.arange(self.low, self.high))

@@ -23,9 +23,9 @@ import numpy as np
 
 from tf_adapters.errors import InputError, shown
 from tf_adapters.paths import parse_json
-from tf_adapters.tasks.files import Carried, file_format, nothing_left, read_chunks, text_problem
+from tf_adapters.tasks.files import file_format, read_chunks, text_problem
 from tf_adapters.tasks.lines import BadRow, read_lines, shown_name, usable
-from tf_adapters.tasks.rows import HeldRows, Rows, check_texts, digest_of, hashes
+from tf_adapters.tasks.rows import HeldRows, Part, Rows, check_texts, digest_of, hashes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +182,7 @@ class Answers(collections.abc.Sequence):
 
 
 FORMATS = ("squad", "csv", "tsv", "jsonl")
+_NOTHING = {"what": "question", "otherwise": "has no usable question: give a file with at least one."}
 
 
 def read_questions(path, reading, labels=None):
@@ -192,14 +193,24 @@ def read_questions(path, reading, labels=None):
     """
     if _question_format(path, reading.format) == "squad":
         return read_squad(path, reading, labelled=True)[0], ()
+
+    def question_of(row):
+        id, question, context, line, cell, record = row
+        where = f"{shown_name(path)}, line {line}"
+        return id, question, context, _answers(_answers_of_cell(cell, record, context, where), context, where)
+
     columns = reading.table("question", "context", "answers")
     chunks = read_chunks(path, chunk_rows=4096, keep_all_columns=True, **columns)
-    questions = (question for chunk in chunks for question in _of_table(chunk, path, reading.bad_rows))
-    return _not_empty(span_rows(questions, labelled=True), path, reading.bad_rows), ()
+    rows = (
+        (*row, *rest)
+        for chunk in chunks
+        for row, *rest in zip(_of_table(chunk), chunk.lines, chunk.labels, chunk.records)
+    )
+    return span_rows(usable(rows, question_of, path, reading.bad_rows, **_NOTHING), labelled=True), ()
 
 
 def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
-    """`Reader.parts` of questions, `SpanRows`; those of a table as `files.Carried` if all of its columns are kept. A
+    """`Reader.parts` of questions, `SpanRows`; those of a table as `rows.Part` if all of its columns are kept. A
     table is never held as a whole, SQuAD's JSON is."""
     if _question_format(path, reading.format) == "squad":
         rows = read_squad(path, reading, labelled=False)[0]
@@ -207,8 +218,8 @@ def read_question_chunks(path, reading, chunk_rows, keep_all_columns):
         return
     columns = reading.table("question", "context")
     for chunk in read_chunks(path, chunk_rows=chunk_rows, keep_all_columns=True, **columns):
-        rows = span_rows(_of_table(chunk, path, reading.bad_rows), labelled=False)
-        yield Carried(rows, chunk.records) if keep_all_columns else rows
+        rows = span_rows(((*row, ()) for row in _of_table(chunk)), labelled=False)
+        yield Part(len(rows), rows.rows, chunk.records) if keep_all_columns else rows
 
 
 def _question_format(path, format):
@@ -221,24 +232,11 @@ def _question_format(path, format):
     return format
 
 
-def _of_table(chunk, path, bad_rows):
-    """The questions of a chunk of a table, as `span_rows` takes them."""
-
-    def question_of(row):
-        question, context, cell, line, record = row
-        where, answers, known = f"{shown_name(path)}, line {line}", (), record.get("id")
-        if chunk.labels is not None:
-            answers = _answers(_answers_of_cell(cell, record, context, where), context, where)
-        return str(line if known is None else known), question, context, answers
-
-    cells = chunk.labels if chunk.labels is not None else [None] * len(chunk)
-    return usable(zip(chunk.text, chunk.text_pair, cells, chunk.lines, chunk.records), question_of, bad_rows)
-
-
-def _not_empty(rows, path, bad_rows):
-    if not len(rows):
-        raise nothing_left(path, bad_rows, "question", "has no usable question: give a file with at least one.")
-    return rows
+def _of_table(chunk):
+    """Of each row of a chunk of a table the id, the question and its context."""
+    ids = (record.get("id") for record in chunk.records)
+    ids = (str(line if id is None else id) for id, line in zip(ids, chunk.lines))
+    return zip(ids, chunk.text, chunk.text_pair)
 
 
 def _answers_of_cell(cell, record, context, where):
@@ -322,8 +320,7 @@ def read_squad(path, reading, *, labelled):
         return id, text, context, answers
 
     questions = _questions_of(_read_json(path, reading.encoding), path)
-    rows = span_rows(usable(questions, question_of, reading.bad_rows), labelled=labelled)
-    return _not_empty(rows, path, reading.bad_rows), titles
+    return span_rows(usable(questions, question_of, path, reading.bad_rows, **_NOTHING), labelled=labelled), titles
 
 
 def _questions_of(content, path):

@@ -89,16 +89,14 @@ def read_splits(
     label_column = _label_column(features, builder, label_column, name)
     kind, labels = _kind_and_labels(features[label_column], label_column, name)
     columns = [column for column in (text_column, text_pair_column, label_column) if column]
-    available = list(builder.info.splits)
-    rows, held_out = {}, False
+    available, renamed = list(builder.info.splits), renamed or {}
+    has_validation = not {*VALIDATION_NAMES, renamed.get("validation")}.isdisjoint(available)
+    parted = () if has_validation else {"train", "validation"} & set(splits)
+    rows = {}
     for split in splits:
-        actual = (renamed or {}).get(split, split)
+        actual = "train" if split in parted else renamed.get(split, split)
         if split == "validation" and actual not in available:
             actual = next((other for other in VALIDATION_NAMES if other in available), None)
-        validation = {*VALIDATION_NAMES, (renamed or {}).get("validation")}
-        parted = split in ("train", "validation") and not validation & set(available)
-        if parted:
-            held_out, actual = True, "train"
         if actual not in available:
             continue
         table = _read(builder, actual, columns, name)
@@ -108,7 +106,7 @@ def read_splits(
             labels=None if split in unlabelled else table[label_column].numpy(),
         )
         del table
-        if parted:
+        if split in parted:
             read = _part(read, held_out=split == "validation")
         rows[split] = _known_only(read, kind)
     read = ", ".join(repr(column) for column in columns)
@@ -118,7 +116,7 @@ def read_splits(
         metric=metric_of(kind),
         rows=rows,
         source=f"{builder.info.full_name} of TensorFlow Datasets, columns {read}."
-        + (" About a tenth of train is held out as validation by a fixed hash." if held_out else ""),
+        + (" About a tenth of train is held out as validation by a fixed hash." if parted else ""),
     )
 
 

@@ -24,9 +24,8 @@ from typing import List, Optional, Tuple
 import numpy as np
 
 from tf_adapters.errors import InputError
-from tf_adapters.tasks.files import nothing_left
 from tf_adapters.tasks.labels import index_of, label_name, unknown_label
-from tf_adapters.tasks.lines import BadRow, fail, read_lines, read_texts, shown_name, usable
+from tf_adapters.tasks.lines import fail, read_lines, read_texts, shown_name, usable
 from tf_adapters.tasks.rows import HeldRows, Rows, check_texts, digest_of, hashes
 
 FORMATS = ("conllu", "columns", "txt")
@@ -155,7 +154,6 @@ def _no_words(path):
 def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
     """Sentences in chunks, labels as `numbers` has them, to which new ones are added if growing; None: unread."""
     reading.refuse(f"{shown_name(path)} is read as words")
-
     columns = {"word": reading.text_column, "label": reading.label_column, "labelled": numbers is not None}
     blocks, parse = _READERS[format](path, reading.encoding, **columns)
 
@@ -163,7 +161,8 @@ def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
         words, labels = parse(block)
         return words, None if numbers is None else _numbers(path, labels, numbers, growing)
 
-    sentences, bad_rows, found = usable(blocks, numbered, reading.bad_rows), reading.bad_rows, False
+    nothing = "has no words: give a file with at least one sentence."
+    sentences = usable(blocks, numbered, path, reading.bad_rows, "sentence", nothing)
     while True:
         chunk = WordChunk([], [], None if numbers is None else [])
         for words, labels in itertools.islice(sentences, chunk_rows):
@@ -174,11 +173,8 @@ def _chunks(path, reading, format, *, chunk_rows, numbers=None, growing=False):
             if len(chunk.words) >= _MOST_WORDS_IN_A_CHUNK:
                 break
         if not chunk.counts:
-            break
-        found = True
+            return
         yield chunk
-    if not found:
-        raise nothing_left(path, bad_rows, "sentence", "has no words: give a file with at least one sentence.")
 
 
 def _numbers(path, labels, numbers, growing):
@@ -201,8 +197,6 @@ def _read_txt(path, encoding, *, word, label, labelled):
 
     def parse(row):
         line, text = row
-        if isinstance(text, BadRow):
-            raise text
         return text.split() or fail(path, line, "holds only white space; remove it."), []
 
     empty = "is empty; remove it, or if a line has a word and its label, give {format}."
@@ -210,36 +204,32 @@ def _read_txt(path, encoding, *, word, label, labelled):
 
 
 def _read_conllu(path, encoding, *, word, label, labelled):
-    word = _conllu_column("text_column", word or "FORM")
-    label = _conllu_column("label_column", label or "UPOS") if labelled else None
-    parse = functools.partial(_sentence, path=path, row=_conllu_row, word=word, label=label)
-    return _blocks(path, encoding, skipped="#"), parse
+    columns = [_conllu_column("text_column", word or "FORM")]
+    columns += [_conllu_column("label_column", label or "UPOS")] if labelled else []
+
+    def cells_of(line, text, number):
+        cells = text.split("\t")
+        if len(cells) != len(CONLLU_COLUMNS):
+            fail(path, line, f"has {len(cells)} columns where CoNLL-U has ten; separate them by tabs.")
+        identity = cells[0]
+        if not identity.isdecimal():
+            if re.fullmatch(r"\d+[-.]\d+", identity):
+                return None
+            fail(path, line, f"the ID is {identity!r}; give a number, a range (1-2), or an empty node (1.1).")
+        if int(identity) != number:
+            advice = "number a sentence's words from 1, and put an empty line after each sentence."
+            fail(path, line, f"the ID is {identity} where {number} follows; {advice}")
+        if labelled and cells[columns[1]] == "_":
+            fail(path, line, f"{CONLLU_COLUMNS[columns[1]]} is '_', which stands for no label; fill it in.")
+        return [(cells[column], CONLLU_COLUMNS[column]) for column in columns]
+
+    return _blocks(path, encoding, skipped="#"), functools.partial(_sentence, path=path, cells_of=cells_of)
 
 
 def _conllu_column(argument, name):
     if str(name).upper() not in CONLLU_COLUMNS:
         raise InputError(f"{argument} is {name!r}, and CoNLL-U has the columns {', '.join(CONLLU_COLUMNS)}.")
     return CONLLU_COLUMNS.index(str(name).upper())
-
-
-def _conllu_row(line, text, number, *, path, word, label):
-    """Of a row its cells that are wanted and what they are called; None for one that is no word."""
-    cells = text.split("\t")
-    if len(cells) != len(CONLLU_COLUMNS):
-        fail(path, line, f"has {len(cells)} columns where CoNLL-U has ten; separate them by tabs.")
-    identity = cells[0]
-    if not identity.isdecimal():
-        if re.fullmatch(r"\d+[-.]\d+", identity):
-            return None
-        fail(path, line, f"the ID is {identity!r}; give a number, a range (1-2), or an empty node (1.1).")
-    if int(identity) != number:
-        problem = (
-            f"the ID is {identity} where {number} follows; number a sentence's words from 1, and put an empty line"
-        )
-        fail(path, line, f"{problem} after each sentence.")
-    if label is not None and cells[label] == "_":
-        fail(path, line, f"{CONLLU_COLUMNS[label]} is '_', which stands for no label; fill it in.")
-    return [(cells[column], CONLLU_COLUMNS[column]) for column in (word, label) if column is not None]
 
 
 def _read_columns(path, encoding, *, word, label, labelled):
@@ -264,9 +254,19 @@ def _read_columns(path, encoding, *, word, label, labelled):
     for column in (word, label or 0):
         if column >= width:
             fail(path, line, f"has {width} columns, and column {column + 1} was asked for.")
-    about = {"word": word, "label": label if labelled else None, "width": width, "prefix": _language(ahead, word)}
-    parse = functools.partial(_sentence, path=path, row=_columns_row, **about)
-    return itertools.chain(ahead, blocks), parse
+    prefix = _language(ahead, word)
+
+    def cells_of(line, text, number):
+        cells = _cells(text)
+        if len(cells) != width:
+            fail(path, line, f"has {len(cells)} columns where the first row has {width}; correct it.")
+        token = cells[word]
+        if prefix is not None and not token.startswith(prefix):
+            fail(path, line, f"{token[:40]!r} does not begin with {prefix!r} as the words before it do; correct it.")
+        named = [(token.removeprefix(prefix or ""), "the word")]
+        return [*named, (cells[label], "the label")] if labelled else named
+
+    return itertools.chain(ahead, blocks), functools.partial(_sentence, path=path, cells_of=cells_of)
 
 
 def _column_number(argument, value):
@@ -287,24 +287,14 @@ def _language(blocks, column):
     return prefixes.pop() if len(rows) > 1 and len(prefixes) == 1 else None
 
 
-def _columns_row(line, text, number, *, path, word, label, width, prefix):
-    """As of `_conllu_row`."""
-    cells = _cells(text)
-    if len(cells) != width:
-        fail(path, line, f"has {len(cells)} columns where the first row has {width}; correct it.")
-    token = cells[word]
-    if prefix is not None and not token.startswith(prefix):
-        fail(path, line, f"{token[:40]!r} does not begin with {prefix!r} as the words before it do; correct it.")
-    named = [(token.removeprefix(prefix or ""), "the word")]
-    return named if label is None else [*named, (cells[label], "the label")]
-
-
-def _sentence(block, *, path, row, **about):
+def _sentence(block, *, path, cells_of):
+    """The words and labels of a block; `cells_of` a line, its text and the number of a word are the cells that are
+    wanted and what they are called, None of a line that is no word."""
     words, labels = [], []
     for line, text, problem in block:
         if problem:
             raise problem
-        cells = row(line, text, len(words) + 1, path=path, **about)
+        cells = cells_of(line, text, len(words) + 1)
         for cell, what in cells or ():
             if not cell or cell.isspace():
                 fail(path, line, f"{what} is empty; fill it in, or remove the row.")
