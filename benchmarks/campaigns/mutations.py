@@ -78,7 +78,7 @@ MUTATIONS = [
      "settings:smoothed"),
     ("kinds/sentences.py", "[len(examples) - have, have]", "[have, len(examples) - have]", "settings:balanced"),
     ("kinds/sentences.py", "ops.take(weights, targets) * losses", "losses", "settings:balanced"),
-    ("tasks/rows.py", "held_back[:] = False", "pass", "splitting"),
+    ("tasks/rows.py", 'if kind == "classification":', 'if kind != "multi-label":', "splitting"),
     ("kinds/sentences.py", "tf.repeat(text, tf.shape(choices)[1])", "tf.tile(text, tf.shape(choices)[1:])",
      "multiple_choice"),
     ("kinds/sentences.py", "tf.int64)) - 1", "tf.int64))", "multiple_choice"),

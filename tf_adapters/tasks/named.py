@@ -96,7 +96,12 @@ class NamedTask:
         """
         found, labels = self.find(data_dir), self.labels
         if not found or (labels is None and not any("train" in of.split() for of in found)):
-            raise self._missing(data_dir)
+            looked_for = dict.fromkeys(_shown(path) for files in self.places for path in files.of.values())
+            raise InputError(
+                f"Task {self.name!r} has no files in {os.fspath(data_dir or '.')}: give the folder that holds "
+                f"{' or '.join(looked_for)} as {{data_dir}}. Origin: {self.origin}",
+                data_dir=NAME,
+            )
         rows, said, how = {}, [], "official"
         # The training rows first: they may define the labels.
         for of in sorted(found, key=lambda of: not of.startswith("train")):
@@ -145,19 +150,11 @@ class NamedTask:
                 taken |= set(files.of)
         return found
 
-    def _missing(self, data_dir):
-        looked_for = dict.fromkeys(_shown(path) for files in self.places for path in files.of.values())
-        return InputError(
-            f"Task {self.name!r} has no files in {os.fspath(data_dir or '.')}: give the folder that holds "
-            f"{' or '.join(looked_for)} as {{data_dir}}. Origin: {self.origin}",
-            data_dir=NAME,
-        )
-
     def _read(self, paths, layout, labels):
         """The rows of a file, or of several that make one, a `_Read`; `labels` as the task's attribute."""
         name = os.path.basename(paths[0])
         if layout.format == "squad":
-            rows, titles = read_squad(paths[0], Reading(kind=self.kind), labelled=True)
+            rows, titles = read_squad(paths[0], Reading(), labelled=True)
             return _Read(
                 rows, (), f"{name}: {len(rows):,} questions.", "articles", lambda parts: _articles(titles, parts)
             )

@@ -370,7 +370,7 @@ def texts_from_files(
     Raises: InputError, naming file, line and fix, for anything unusable; fewer than two texts.
     """
     columns = Reading(
-        kind=KIND, text_column=text_column, text_pair_column=text_pair_column, format=format, bad_rows=bad_rows,
+        text_column=text_column, text_pair_column=text_pair_column, format=format, bad_rows=bad_rows,
         encoding=encoding, header=header, delimiter=delimiter,
     ).table()  # fmt: skip
 

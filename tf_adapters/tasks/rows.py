@@ -277,9 +277,13 @@ def set_aside(rows, kind, shares, *, seed):
     units, of_row = np.arange(len(rows)), None
     if hasattr(rows, "context_of"):
         units, of_row = np.unique(rows.context_of, return_inverse=True)
-    order, held_back = _in_strata(rows.labels if kind in ("classification", "regression") else None, len(units), random)
-    if kind != "classification":
-        held_back[:] = False
+    order, held_back = random.permutation(len(units)), np.zeros(len(units), bool)
+    if kind in ("classification", "regression"):
+        # The rows of a class together, or numbers ascending.
+        order = order[np.argsort(rows.labels[order], kind="stable")]
+    if kind == "classification":
+        _, starts = np.unique(rows.labels[order], return_index=True)
+        held_back[order[starts]] = True
     left, parts = order[~held_back[order]], {}
     for name, share in shares.items():
         count = round(share * len(units))
@@ -300,18 +304,6 @@ def set_aside(rows, kind, shares, *, seed):
     if of_row is None:
         return {name: np.sort(chosen) for name, chosen in parts.items()}
     return {name: np.flatnonzero(np.isin(of_row, chosen)) for name, chosen in parts.items()}
-
-
-def _in_strata(labels, count, random):
-    """An order of all rows, in which those of a class are together, or numbers ascend; and which rows are the first of
-    their class there."""
-    order = random.permutation(count)
-    first = np.zeros(count, bool)
-    if labels is not None:
-        order = order[np.argsort(labels[order], kind="stable")]
-        _, starts = np.unique(labels[order], return_index=True)
-        first[order[starts]] = True
-    return order, first
 
 
 VALIDATION_ROWS = 1000
