@@ -14,6 +14,7 @@ ignored. A row that cannot be used is an error with its line, or, where a `BadRo
 import collections
 import csv
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -304,21 +305,6 @@ FIELD_LIMIT = 16 * 1024 * 1024
 _SAID = re.compile(r'"?sep=(.)"?\s*')
 
 
-def read_csv(path, columns, dialect):
-    """The rows of CSV: the line of each, and its dict or the BadRow that it is; `columns` has the names that are asked
-    for, by the arguments that name them."""
-    rows = without_gaps(_csv_rows(path, columns, dialect), path)
-    yield from _records(rows, path, columns, dialect, "csv")
-
-
-def read_tsv(path, columns, dialect):
-    """The same of TSV."""
-    dialect.refuse("of TSV it is the tab", header=False)
-    rows = read_texts(path, dialect.encoding)
-    rows = ((line, row if isinstance(row, BadRow) else row.split("\t")) for line, row in rows)
-    yield from _records(rows, path, columns, dialect, "tsv")
-
-
 def _csv_rows(path, columns, dialect):
     """Pairs of each row's first line, and its cells or the BadRow that it is."""
     # Raised for the process, never lowered: a restore could meet another thread's reading.
@@ -366,8 +352,15 @@ def _csv_problem(error):
     return f'is not valid CSV ({error}); put the field in quotes and write a quote in it twice ("").'
 
 
-def _records(rows, path, columns, dialect, format):
-    """The rows of a table by the names of its columns."""
+def _read_table(path, columns, dialect, format):
+    """The rows of CSV or TSV: the line of each, and its dict or the BadRow that it is; `columns` has the names that are
+    asked for, by the arguments that name them."""
+    if format == "csv":
+        rows = without_gaps(_csv_rows(path, columns, dialect), path)
+    else:
+        dialect.refuse("of TSV it is the tab", header=False)
+        rows = read_texts(path, dialect.encoding)
+        rows = ((line, row if isinstance(row, BadRow) else row.split("\t")) for line, row in rows)
     first, is_named = [], dialect.header == "first"
     for line, row in rows:
         first.append((line, row))
@@ -468,4 +461,9 @@ def listed(names, most=20):
     return (", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")) or "none"
 
 
-_READERS = {"csv": read_csv, "tsv": read_tsv, "jsonl": read_records, "txt": _read_txt}
+_READERS = {
+    "csv": functools.partial(_read_table, format="csv"),
+    "tsv": functools.partial(_read_table, format="tsv"),
+    "jsonl": read_records,
+    "txt": _read_txt,
+}

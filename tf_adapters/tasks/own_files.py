@@ -134,7 +134,7 @@ def sentences_of_texts(texts, text_pairs):
 
 
 _TABLES = "tables with a text a row", read_sentences, read_sentence_chunks, sentences_of_texts
-_ALL = (
+READERS = {reader.kind: reader for reader in (
     Reader("classification", *_TABLES, "accuracy"),
     Reader("regression", *_TABLES, "pearson-spearman", named=False),
     Reader("multi-label", *_TABLES, "multi-label"),
@@ -151,8 +151,7 @@ _ALL = (
         read_choices, read_choice_chunks, choices_of_texts, "accuracy", scored_as="classification", named=False,
         without={"label_separator": "a row has one label"},
     ),
-)  # fmt: skip
-READERS = {reader.kind: reader for reader in _ALL}
+)}  # fmt: skip
 
 
 def get_reader(kind):
