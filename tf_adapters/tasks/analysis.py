@@ -204,19 +204,15 @@ def _fitted(task, features, labels, strength, seed):
         model = Ridge(alpha=1 / strength, random_state=seed).fit(features, labels)
         return lambda others: model.predict(others)[:, np.newaxis]
     if task.kind == "multi-label":
-        # A label that every row has, or none, needs no model.
-        models = [
-            logistic(column) if column.min() < column.max() else float(20 * column[0] - 10) for column in labels.T
-        ]
 
-        def decide(others):
-            columns = [
-                np.full(others.shape[0], model) if isinstance(model, float) else model.decision_function(others)
-                for model in models
-            ]
-            return np.stack(columns, axis=1)
+        def decider(column):
+            # A label that every row has, or none, needs no model.
+            if column.min() == column.max():
+                return lambda others: np.full(others.shape[0], float(20 * column[0] - 10))
+            return logistic(column).decision_function
 
-        return decide
+        deciders = [decider(column) for column in labels.T]
+        return lambda others: np.stack([decide(others) for decide in deciders], axis=1)
     present = np.unique(labels)
     model = logistic(labels) if len(present) > 1 else None
 

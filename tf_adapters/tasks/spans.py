@@ -279,13 +279,11 @@ def _answers(answers, context, where):
         raise BadRow(f"{where}: the question has no answer; give it one, or leave it out.")
     pairs = []
     for answer in answers if isinstance(answers, list) else [answers]:
-        if not isinstance(answer, dict) or not isinstance(answer.get("text"), str) or "answer_start" not in answer:
-            raise BadRow(f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a `text` and an `answer_start`.")
-        text, start = answer["text"], answer["answer_start"]
-        if not text or (start is not None and type(start) is not int):
+        text, start = (answer.get("text"), answer.get("answer_start", "")) if isinstance(answer, dict) else ("", "")
+        if not text or not isinstance(text, str) or (start is not None and type(start) is not int):
             raise BadRow(
-                f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a text that is not empty and a whole "
-                "number."
+                f"{where}: an answer is {json.dumps(answer)[:80]}; it needs a `text` and an `answer_start`: a text "
+                "that is not empty, and a whole number."
             )
         if start is not None and not 0 <= start <= len(context) - len(text):
             raise BadRow(
