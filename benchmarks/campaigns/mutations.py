@@ -141,7 +141,7 @@ MUTATIONS = [
     ("studies/attack.py", "flat[place] = tokenizer.unk_id", "pass", "studies:unknown_word"),
     ("studies/numbers.py", "max(of_seeds, run[", "min(of_seeds, run[", "studies:within_noise"),
     ("studies/comparison.py", '"scores": run["last_scores"]', '"scores": run["scores"]', "studies:last_epoch"),
-    ("studies/similarity.py", "np.triu_indices(len(rows), 1)", "np.triu_indices(len(rows), 0)", "studies:similarity"),
+    ("studies/inside.py", "np.triu_indices(len(rows), 1)", "np.triu_indices(len(rows), 0)", "studies:similarity"),
     ("studies/rows.py", "order[count:end]", "order[:end]", "studies:rows_that_choose"),
     ("studies/lab.py", 'complete = text[: text.rfind(b"\\n") + 1]', "complete = text", "studies:killed"),
     ("training/disk.py", 'key=lambda run: run["validation"]', 'key=lambda run: run.get("test", run["validation"])',
