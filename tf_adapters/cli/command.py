@@ -123,7 +123,8 @@ def command(function):
         else:
             parameters[name] = parameter
     abouts = {name: limits_of(parameter) for name, parameter in parameters.items()}
-    options = {name: _option_of(parameters[name], abouts[name]) for name in parameters}
+    # An argument, of which nothing is known, stands in capitals.
+    options = {name: about.options_of(name)[0] if about.help else name.upper() for name, about in abouts.items()}
 
     @functools.wraps(function)
     def run(**arguments):
@@ -155,16 +156,8 @@ def command(function):
     return run
 
 
-def _option_of(parameter, about):
-    """A parameter's option, or an argument's name in capitals."""
-    metadata = getattr(parameter.annotation, "__metadata__", ())
-    if any(isinstance(one, typer.models.ArgumentInfo) for one in metadata):
-        return parameter.name.upper()
-    return about.options_of(parameter.name)[0]
-
-
 def limits_of(parameter):
-    """What a parameter can be, a `Choice`; of an argument one of any value."""
+    """What a parameter can be, a `Choice`; of an argument one without help, of any value."""
     metadata = getattr(parameter.annotation, "__metadata__", ())
     choice = next((one for one in metadata if isinstance(one, Choice)), Choice(""))
     return dataclasses.replace(choice, range=choice.range or RANGES.get(parameter.name))

@@ -7,7 +7,7 @@ import pathlib
 import shlex
 from typing import Optional
 
-from tf_adapters.cli.options import DATA_DIR
+from tf_adapters.cli.options import DATA_DIR, refuse
 from tf_adapters.cli.report import show_bad_rows
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import RANGES, choice
@@ -144,18 +144,13 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
             advice = (
                 f"task {self.task!r} has its own, leave it out" if self.task else "add --train FILE, or --task NAME"
             )
-            self._refuse(_OF_FILES if self.task else _OF_FILES + _COLUMNS, f"goes with --train FILE: {advice}")
+            idle = _OF_FILES if self.task else _OF_FILES + _COLUMNS
+            refuse(self._of(*idle), f"goes with --train FILE: {advice}")
             self.task = self.task or DEFAULT_TASK
             return
-        if self.task is not None:
-            raise InputError(f"--task {self.task} and --train {self.train_file} exclude each other: give one of them.")
-        self._refuse(("data_dir", "validation_split"), "belongs to --task NAME: leave it out with --train FILE")
+        refuse(self._of("task"), f"and --train {self.train_file} exclude each other: give one of them")
+        refuse(self._of("data_dir", "validation_split"), "belongs to --task NAME: leave it out with --train FILE")
         check_streams({"--train": self.train_file, **self._held_out()})
-
-    def _refuse(self, names, why):
-        for name, value in self._of(*names).items():
-            if value is not None:
-                raise InputError(f"{{{name}}} {why}.", **{name: value})
 
     def usual_output(self, folder):
         """Where to write without --output, which only the embedded task may lack."""
@@ -245,11 +240,9 @@ class DataOptions(LabelOptions, _RowsOptions):
     def check(self):
         """As of all rows."""
         super().check()
-        if self.low_resource is not None and self.max_train_rows is not None:
-            raise InputError(
-                f"--low-resource {self.low_resource} and --max-train-rows {self.max_train_rows} exclude each other: "
-                "give one of them."
-            )
+        if self.max_train_rows is not None:
+            why = f"and --max-train-rows {self.max_train_rows} exclude each other: give one of them"
+            refuse(self._of("low_resource"), why)
 
     def read(self, console):
         """The whole `Task`; says how many rows were left out, and what the labels look like."""

@@ -143,12 +143,12 @@ def check_writable(path, *, option="--output"):
         raise InputError(f"{option} {path}: {ancestor} cannot be written to; give a path where you may write.")
 
 
-def check_folder(
-    output, *, marker, what, resume, overwrite, unfinished, finished, leftovers=False, run="interrupted run"
-):
+def check_folder(output, resume, overwrite, *, marker, what, unfinished=None, leftovers=False, run="interrupted run"):
     """Raise InputError unless a command may write a file `marker` to a folder, which makes it `what`, or go on with
-    what is there: something `unfinished`, a `run`, `finished` by an earlier command, or `leftovers` of a killed one
-    that nobody goes on with."""
+    what is there: something `unfinished` (None where the marker says so), a `run`, or `leftovers` of a killed one that
+    nobody goes on with. With the marker alone an earlier command has finished."""
+    finished = (output / marker).exists()
+    unfinished = finished if unfinished is None else unfinished
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file: give a directory.")
     check_writable(output / marker)

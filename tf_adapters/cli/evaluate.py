@@ -8,7 +8,7 @@ from typing import List, Optional
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.data import LabelOptions
 from tf_adapters.cli.directories import check_new_file, check_pairs, json_text, load_scorer, local, reading_of
-from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, Overwrite, ScoringOptions
+from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, Overwrite, ScoringOptions, refuse
 from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.cli.report import check_plot, draw_confusion, show_bad_rows, show_numbers, show_results
 from tf_adapters.errors import InputError
@@ -64,9 +64,8 @@ def evaluate(
     One adapter on several languages: `tf-adapters evaluate adapters/nli --task xnli/en --task xnli/sw --task xnli/ur`
     """
     if input_file:
-        for name, value in (("task", task and task[0]), ("split", split), ("data-dir", data_dir)):
-            if value:
-                raise InputError(f"--{name} {value} and --input {input_file[0]} exclude each other: give one of them.")
+        given = {"task": task[0] if task else None, "split": split, "data_dir": data_dir}
+        refuse(given, f"and --input {input_file[0]} exclude each other: give one of them")
     if source_language not in INDO_EUROPEAN | OTHER_FAMILIES:
         raise InputError(f"--source-language {source_language} is not a known language code, such as en.")
     for word, path in (("--output", output), ("--plot", plot)):
@@ -83,12 +82,12 @@ def evaluate(
             f"--plot {plot}: {directory} is of the kind {kind}, which has no confusion matrix, as its rows do not have "
             "one label each: leave it out."
         )
-    of_files = {name: getattr(reading, name) for name in ("format", "label_separator", "skip_bad_rows")}
-    for name, value in {**reading.dialect(), **of_files}.items():
-        if value and not input_file:
-            name = name.replace("_", "-")
-            raise InputError(f"--{name} {value} goes with --input FILE: add that, or leave it out.")
+    reading.dialect()
     said = dataclasses.asdict(reading)
+    columns = {name: said[name] for name in ("text_column", "text_pair_column", "label_column")}
+    if not input_file:
+        of_files = {name: value for name, value in said.items() if name not in columns}
+        refuse(of_files, "goes with --input FILE: add that, or leave it out")
     bad_rows = BadRows() if said.pop("skip_bad_rows") else None
     readings = [reading_of([settings], path, said) for path in input_file or ()]
     for each, _ in readings:
@@ -108,7 +107,6 @@ def evaluate(
             rows = rows_from_file(path, kind=kind, labels=labels, bad_rows=bad_rows, **each)
             sets.append((path.name, with_value_range(rows, settings["task"])))
     else:
-        columns = {name: getattr(reading, name) for name in ("text_column", "text_pair_column", "label_column")}
         sets = [labelled_rows(directory, name, split=split, data_dir=data_dir, **columns) for name in task or [None]]
     show_bad_rows(console, bad_rows)
     about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}

@@ -18,7 +18,7 @@ from tf_adapters.cli.directories import (
     named_directories,
     reading_of,
 )
-from tf_adapters.cli.options import DataDir, DoorOptions, Source
+from tf_adapters.cli.options import DataDir, DoorOptions, Source, refuse
 from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -103,9 +103,8 @@ def export(
     """
     _check_options(format, adapters, storage, adapter_storage, quantize, check, len(directories))
     reading = dataclasses.asdict(reading)
-    for name, value in reading.items():
-        if value is not None and check is None:
-            raise InputError(f"{{{name}}} goes with --check FILE: add that, or leave it out.", **{name: value})
+    if check is None:
+        refuse(reading, "goes with --check FILE: add that, or leave it out")
     door = where.choose(writes_graphs=True)
     check_writable(output)
     if format == "saved-model":

@@ -10,7 +10,7 @@ import sys
 from typing import Optional
 
 from tf_adapters.cli.command import option, with_options_of
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.lora import LoraConfig
 from tf_adapters.ranges import choice
@@ -111,29 +111,23 @@ class AdapterOptions:
     """What of a recipe's adapter is changed."""
 
     def given(self):
-        """The options that were given, a list."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
+        """The options that were given, without their values, as of `refuse`."""
+        return {field.name: NAME for field in dataclasses.fields(self) if getattr(self, field.name) is not None}
 
-    def refuse_without(self, trainable, others):
+    def refuse_without(self, trainable, **others):
         """Raise InputError for what only adapters have, these options and `others`, where they do not train."""
         if trainable != "adapters":
-            refuse([*self.given(), *others], f"is for adapters, and --trainable {trainable} trains none")
+            why = f"is for adapters, and --trainable {trainable} trains none: leave one of them out"
+            refuse(self.given() | others, why)
 
     def changed(self, recipe):
         """The recipe's adapter with the values that were given."""
         recipe.check_labels()
-        known, changes = {field.name for field in dataclasses.fields(recipe.adapter)}, {}
-        for field in dataclasses.fields(self):
-            value, name = getattr(self, field.name), field.metadata["field"]
-            if value is not None and name not in known:
-                raise InputError(
-                    f"--{field.name.replace('_', '-')} is no setting of the method of --recipe {recipe.name} "
-                    f"({recipe.adapter.method}): leave it out."
-                )
-            if value is not None:
-                changes[name] = value
-        return changed_adapter(recipe, changes)
+        known, given = {field.name for field in dataclasses.fields(recipe.adapter)}, self.given()
+        names = {field.name: field.metadata["field"] for field in dataclasses.fields(self) if field.name in given}
+        why = f"is no setting of the method of --recipe {recipe.name} ({recipe.adapter.method}): leave it out"
+        refuse({option: NAME for option, name in names.items() if name not in known}, why)
+        return changed_adapter(recipe, {name: getattr(self, option) for option, name in names.items()})
 
 
 class _Training:
@@ -182,10 +176,12 @@ class PretrainOptions(_Training):
     """How hidden words are learned."""
 
 
-def refuse(words, why):
-    """Raise InputError for the first of the options that were given and cannot be, with what excludes it."""
-    for word in words:
-        raise InputError(f"{word} {why}: leave one of them out.")
+def refuse(values, why):
+    """Raise InputError for the first of some options that was given: `values` by the names of parameters, of which None
+    and False are none, and `NAME` is one that is not shown."""
+    for name, value in values.items():
+        if value is not None and value is not False:
+            raise InputError(f"{{{name}}} {why}.", **{name: value})
 
 
 def listed(registry):

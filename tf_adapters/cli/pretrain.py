@@ -100,7 +100,7 @@ def pretrain(
         epochs = recipe.epochs if epochs is None and steps is None else epochs
     trainable = trainable or "adapters"
     steps, save_every = _steps(steps, save_every, epochs)
-    adapter.refuse_without(trainable, ["--fast"] * run.fast)
+    adapter.refuse_without(trainable, fast=run.fast)
     given = {**_usual(recipe, trainable), **given}
     config = adapter.changed(recipe) if trainable == "adapters" else None
     _check_output(output, resume, overwrite)
@@ -110,7 +110,7 @@ def pretrain(
     console = terminal()
     start(console, door=door, precision=run.precision)
     import tf_adapters
-    from tf_adapters.cli.progress import PeriodProgress
+    from tf_adapters.cli.progress import TrainingProgress
     from tf_adapters.models.door import door_called
     from tf_adapters.models.state import state_of
     from tf_adapters.training.pretrain import check_pretraining
@@ -142,8 +142,8 @@ def pretrain(
         whole, data, tokenizer, output=output, adapter=config, steps=steps, save_every=save_every,
         fit_head_steps=fit_head_steps,
         head_learning_rate=head_learning_rate, rate=mask_rate, whole_words=whole_words, fast=run.fast, resume=resume,
-        reporter=PeriodProgress(console, save_every, "pretraining"),
-        head_reporter=PeriodProgress(console, None, "fitting the head"), **given,
+        reporter=TrainingProgress(console, None, "pretraining", period=save_every),
+        head_reporter=TrainingProgress(console, None, "fitting the head"), **given,
     )  # fmt: skip
     if result.run.interrupted:
         console.print("Stopped; the state is saved. Go on with the same command and --resume.")
@@ -189,10 +189,7 @@ def _steps(steps, save_every, epochs):
 
 def _check_output(output, resume, overwrite):
     running = any((folder / RESUME_FOLDER).is_dir() for folder in (output, output / HEAD_FOLDER))
-    finished = (output / SETTINGS_FILE).exists()
     # Killed between the head's run and the other.
-    unfinished = running or ((output / HEAD_FOLDER / SETTINGS_FILE).exists() and not finished)
-    check_folder(
-        output, marker=SETTINGS_FILE, what="what pretrain writes", resume=resume, overwrite=overwrite,
-        unfinished=unfinished, finished=finished,
-    )  # fmt: skip
+    between = (output / HEAD_FOLDER / SETTINGS_FILE).exists() and not (output / SETTINGS_FILE).exists()
+    about = {"marker": SETTINGS_FILE, "what": "what pretrain writes", "unfinished": running or between}
+    check_folder(output, resume, overwrite, **about)

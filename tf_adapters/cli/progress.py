@@ -18,7 +18,8 @@ MOST_LABELS = 12
 
 
 class TrainingProgress(Reporter):
-    """Shows a run of `fit` on a Rich console."""
+    """Shows a run on a Rich console, one that is measured after each of some `epochs`, or every `period` steps; where
+    both are None it is measured once."""
 
     def __init__(self, console, epochs, description="training", *, period=None):
         self.console = console
@@ -72,13 +73,13 @@ class TrainingProgress(Reporter):
             f"{'training' if name == 'loss' else 'validation'} {name.replace('_', ' ')} {value:.4f}"
             for name, value in numbers.items()
         )
-        place = f"epoch {epoch}/{self.epochs}" if self.period is None else f"step {epoch * self.period}/{self.steps}"
-        self.console.print(f"{place}  {values}" + ("  best so far" if best else ""))
-        self.trains_on()
-
-    def trains_on(self):
-        """The validation is over."""
-        if self.progress is not None:
+        if self.epochs is not None and self.period is None:
+            place = f"epoch {epoch}/{self.epochs}"
+        else:
+            place = f"step {epoch * self.period if self.period else self.steps}/{self.steps}"
+        what = "" if self.description.strip() == "training" else f"{self.description}: "
+        self.console.print(f"{what}{place}  {values}" + ("  best so far" if best else ""))
+        if self.progress is not None:  # the validation is over
             self.progress.update(self.task, note="", since=time.monotonic())
 
     def finish(self):
@@ -90,22 +91,6 @@ class TrainingProgress(Reporter):
         self.progress = bar(self.console, description, unit)
         self.task = self.progress.add_task("", total=total, completed=done, note="", **fields)
         self.progress.start()
-
-
-class PeriodProgress(TrainingProgress):
-    """Shows a run that is measured every so many steps; `period` may be None where that is once."""
-
-    def __init__(self, console, period, description):
-        super().__init__(console, None, description)
-        self.period = period
-
-    def epoch(self, epoch, numbers, best):
-        step = self.steps if self.period is None else epoch * self.period
-        self.console.print(
-            f"{self.description}: step {step}/{self.steps}  training loss {numbers['loss']:.4f}  held-out perplexity "
-            f"{numbers['perplexity']:.2f}  accuracy {numbers['accuracy']:.4f}" + ("  best so far" if best else "")
-        )
-        self.trains_on()
 
 
 class Runner(Observer):

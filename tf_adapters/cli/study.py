@@ -57,11 +57,7 @@ def study_command(study):
         made = study.smoke(**given) if smoke else study(**given)
         check_choice("precision", made.precision, options.PRECISIONS)
         output = output or pathlib.Path("studies", f"{study.name}-smoke" if smoke else study.name)
-        begun, finished = (output / STUDY_FILE).exists(), (output / SUMMARY_FILE).exists()
-        check_folder(
-            output, marker=STUDY_FILE, what="a study", resume=resume, overwrite=overwrite, unfinished=begun,
-            finished=finished, run="study",
-        )  # fmt: skip
+        check_folder(output, resume, overwrite, marker=STUDY_FILE, what="a study", run="study")
         console = terminal()
         start(console)
         try:

@@ -11,7 +11,7 @@ from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.directories import check_folder, local, name_of
 from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, RunOptions, listed, refuse
 from tf_adapters.cli.quiet import start, terminal
-from tf_adapters.errors import InputError
+from tf_adapters.errors import NAME, InputError
 from tf_adapters.methods import config_from_dict
 from tf_adapters.paths import find_here
 from tf_adapters.recipes import RECIPES, get_recipe
@@ -23,7 +23,6 @@ from tf_adapters.training.settings import (
     TrainingSettings,
     check_door,
     for_one_device,
-    option_of,
     read_cluster,
 )
 
@@ -112,7 +111,7 @@ def train(
         pretrained = _pretrained(from_pretrained_adapter, output, recipe, trainable, adapter, fused)
         trainable = pretrained["trainable"]
     trainable = trainable or recipe.trainable
-    adapter.refuse_without(trainable, ["--fast"] * run.fast + ["--fuse"] * bool(fused))
+    adapter.refuse_without(trainable, fast=run.fast, fuse=NAME if fused else None)
     config = adapter.changed(recipe)
     settings = TrainingSettings.of_recipe(recipe, trainable, **given)
     cluster = _check_strategy(strategy, given, seeds, adapter)
@@ -142,7 +141,7 @@ def _fused(directories, adapter):
     """The directories of --fuse by their names."""
     if not directories:
         return {}
-    refuse(adapter.given(), "is of new adapters, and --fuse takes trained ones")
+    refuse(adapter.given(), "is of new adapters, and --fuse takes trained ones: leave one of them out")
     folders = [local(directory) for directory in directories]
     fused = {name_of(*pair).replace(".", "-"): pair[1] for pair in zip(directories, folders)}
     if len(fused) < max(2, len(directories)):
@@ -155,10 +154,8 @@ def _fused(directories, adapter):
 
 def _pretrained(directory, output, recipe, trainable, adapter, fused):
     """The settings of --from-pretrained-adapter."""
-    refuse(
-        adapter.given() + ["--fuse"] * bool(fused),
-        f"is of new adapters, and --from-pretrained-adapter {directory} has its own",
-    )
+    why = f"is of new adapters, and --from-pretrained-adapter {directory} has its own: leave one of them out"
+    refuse(adapter.given() | {"fuse": NAME if fused else None}, why)
     settings = read_settings(directory)
     trained = settings["trainable"]
     if trainable not in (None, trained):
@@ -182,10 +179,9 @@ def _check_strategy(name, given, seeds, adapter):
     """The `Cluster` of --strategy, one worker without; InputError for what cannot be together with it."""
     if name is None:
         return Cluster()
-    alone = [option_of(field) for field in for_one_device(given)]
-    alone += ["--random-drop"] if adapter.random_drop else []
-    alone += ["--seeds"] if seeds > 1 and name == "multi-worker" else []
-    refuse(alone, f"cannot be together with --strategy {name}")
+    alone = for_one_device(given) | {"random_drop": adapter.random_drop or None}
+    alone["seeds"] = NAME if seeds > 1 and name == "multi-worker" else None
+    refuse(alone, f"cannot be together with --strategy {name}: leave one of them out")
     return read_cluster(os.environ) if name == "multi-worker" else Cluster()
 
 
@@ -206,9 +202,8 @@ def _check_output(output, resume, overwrite, seeds):
     of_one = (output / RESUME_FOLDER).is_dir()
     of_several = (output / SEEDS_FILE).exists() or any(output.glob(f".seed-*/{RESUME_FOLDER}"))
     check_folder(
-        output, marker=SETTINGS_FILE, what="an adapter", resume=resume, overwrite=overwrite,
-        unfinished=of_one or of_several,
-        finished=(output / SETTINGS_FILE).exists(), leftovers=any(output.glob(".seed-*")),
+        output, resume, overwrite, marker=SETTINGS_FILE, what="an adapter", unfinished=of_one or of_several,
+        leftovers=any(output.glob(".seed-*")),
     )  # fmt: skip
     if resume and not (of_several if seeds > 1 else of_one):
         held = "several seeds: give the same --seeds" if of_several else "one seed: leave out --seeds"

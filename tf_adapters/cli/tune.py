@@ -36,6 +36,7 @@ ORACLES = {
 # What is searched on a scale of factors if a range is given.
 LOGARITHMIC = ("bottleneck_size", "init_stddev", "learning_rate")
 
+_check_output = functools.partial(check_folder, marker=SETTINGS_FILE, what="a search", run="search")
 _search = functools.partial(option, panel="Search")
 _run = functools.partial(option, panel="Run")
 
@@ -174,14 +175,6 @@ def tune(
         trial = oracle.trials[row["trial"]]
         row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
     _finish(console, hypermodel, rows, output, settings, chosen)
-
-
-def _check_output(output, resume, overwrite):
-    begun = (output / SETTINGS_FILE).exists()
-    check_folder(
-        output, marker=SETTINGS_FILE, what="a search", resume=resume, overwrite=overwrite, unfinished=begun,
-        finished=begun, run="search",
-    )  # fmt: skip
 
 
 def _read_space(name, vary):
