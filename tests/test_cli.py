@@ -187,7 +187,7 @@ def test_evaluate_agrees_with_the_predicted_labels(cli, adapter_directory, sente
 def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_directory, tmp_path, monkeypatch):
     (tmp_path / "t.txt").write_text("".join(f"the film {'is ' * (i % 7)}{i}\n" for i in range(50)))
     whole = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
-    done, read_chunks, load = [], files.read_chunks, predict._label_by_one
+    done, read_chunks, load = [], files.read_chunks, predict._labeller
 
     def counted(*arguments, **options):
         for chunk in read_chunks(*arguments, **options):
@@ -200,7 +200,7 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
 
     monkeypatch.setattr(predict, "CHUNK_ROWS", 8)
     monkeypatch.setattr(own_files, "read_chunks", counted)
-    monkeypatch.setattr(predict, "_label_by_one", watched)
+    monkeypatch.setattr(predict, "_labeller", watched)
     chunked = cli("predict", adapter_directory, "--input", tmp_path / "t.txt").rows()
     assert done == [8, "labelled"] * 6 + [2, "labelled"]
     assert [row["label"] for row in chunked] == [row["label"] for row in whole]

@@ -1,1 +1,1 @@
-"""The command line, `tf-adapters`; one file per command."""
+"""The command line, `tf-adapters`; a function is a command."""

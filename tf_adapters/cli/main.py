@@ -1,4 +1,4 @@
-"""Entry point of `tf-adapters`, and its commands. A new one is a file and a line here."""
+"""Entry point of `tf-adapters`, and its commands. A new one is a function and a line here."""
 
 import errno
 import functools
@@ -51,10 +51,9 @@ def program():
     import typer
 
     from tf_adapters.cli.command import Command, command
-    from tf_adapters.cli.convert import convert
     from tf_adapters.cli.demo import demo
     from tf_adapters.cli.evaluate import evaluate
-    from tf_adapters.cli.export import export
+    from tf_adapters.cli.export import convert, export
     from tf_adapters.cli.info import info, tasks
     from tf_adapters.cli.predict import predict
     from tf_adapters.cli.pretrain import pretrain

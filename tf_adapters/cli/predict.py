@@ -119,7 +119,7 @@ def predict(
     start(console, door=door, precision=scoring.precision)
     if note:
         console.print(note)
-    label = (_label_by_one if one else _label_by_several)(console, named, settings, source, scoring, door)
+    label = _labeller(console, named, settings, source, scoring, door)
     on_terminal, to_stdout = sys.stdout.isatty(), output in (None, "-")
     # A bar and the rows would overwrite each other on one terminal.
     with counting(
@@ -176,33 +176,29 @@ def _check_tasks(named, settings, text_pair_column):
         )
 
 
-def _label_by_one(console, named, settings, source, scoring, door):
-    """A function of rows and progress to their records, by an adapter that has the encoder to itself."""
-    about = {"batch_size": scoring.batch_size, "fast": scoring.fast, "door": door}
-    scorer, _ = load_scorer(named[""], source, console, **about)
-    kind, labels = task_of(settings[""])
-    kind = get_kind(kind)
+def _labeller(console, named, settings, source, scoring, door):
+    """A function of rows and progress to their records; of several adapters, which share the encoder, a record has an
+    entry for each."""
+    tasks, batch_size = {name: task_of(of_task) for name, of_task in settings.items()}, scoring.batch_size
+    if "" in named:
+        scorer, _ = load_scorer(named[""], source, console, batch_size=batch_size, fast=scoring.fast, door=door)
+        kind, labels = get_kind(tasks[""][0]), tasks[""][1]
 
-    def label(rows, progress):
-        rows = with_value_range(rows, settings[""]["task"])
-        return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels)
+        def label(rows, progress):
+            rows = with_value_range(rows, settings[""]["task"])
+            return kind.records(rows, kind.predict(scorer, rows, progress=progress), labels)
 
-    return label
-
-
-def _label_by_several(console, named, settings, source, scoring, door):
-    """The same by adapters that share the encoder: a record has an entry for each."""
+        return label
     from tf_adapters.serving.bank import outputs_by_task
 
     bank = load_bank(named, source, console, door=door)
-    tasks = {name: task_of(of_task) for name, of_task in settings.items()}
 
-    def label(rows, progress):
-        outputs = outputs_by_task(bank, rows.text, rows.text_pair, batch_size=scoring.batch_size, progress=progress)
+    def label_by_each(rows, progress):
+        outputs = outputs_by_task(bank, rows.text, rows.text_pair, batch_size=batch_size, progress=progress)
         records = {name: get_kind(kind).records(rows, outputs[name], labels) for name, (kind, labels) in tasks.items()}
         return [dict(zip(records, row)) for row in zip(*records.values())]
 
-    return label
+    return label_by_each
 
 
 def _chunks(input_file, shard, reading):

@@ -1,6 +1,5 @@
 """What `train`, `evaluate`, `pretrain` and `tune` print and draw at the end; Matplotlib is the extra `plots`."""
 
-import csv
 import importlib.util
 import shlex
 
@@ -14,7 +13,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.saving.atomic import remove_file, replacing
 from tf_adapters.saving.settings import directory_size, read_settings
 from tf_adapters.tasks.metrics import METRICS
-from tf_adapters.training.disk import LOG_FILE
+from tf_adapters.training.disk import read_log
 from tf_adapters.training.settings import is_given, option_of
 
 EXAMPLES = 4
@@ -174,14 +173,6 @@ def through_door_of(model):
     return "" if door.NAME == "transformers" else f" --door {door.NAME} --backend {door.ops.keras.backend.backend()}"
 
 
-def _read_log(output):
-    """The rows of a run's `log.csv`, dicts of floats; none if there is no such file."""
-    if not (output / LOG_FILE).exists():
-        return []
-    with open(output / LOG_FILE, newline="", encoding="utf-8") as file:
-        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
-
-
 def warnings(kind, task, held_out, others, settings):
     """What a reader should know of a result before using it, a list of sentences; `others` of `without_training`,
     `settings` are those that it was trained with."""
@@ -232,7 +223,7 @@ def show_pretraining(console, model, output, result, seconds):
     """Print and draw how perplexity fell."""
     from tf_adapters.models.state import state_of
 
-    log = [(int(row["step"]), row["validation_perplexity"]) for row in _read_log(output)]
+    log = [(int(row["step"]), row["validation_perplexity"]) for row in read_log(output)]
     before = result.head and result.head["perplexity"]
     drawn = importlib.util.find_spec("matplotlib") is not None
     if drawn:
@@ -331,7 +322,7 @@ def draw_perplexity(log, before, path):
 def draw_curve(output, metric):
     """Draw a run's losses, and the validation rows' `metric`, over the steps of its `log.csv`; the path, or None
     without Matplotlib or where there are too few points."""
-    path, log = output / CURVE_FILE, _read_log(output)
+    path, log = output / CURVE_FILE, read_log(output)
     remove_file(path)
     if importlib.util.find_spec("matplotlib") is None or len(log) < 2:
         return None

@@ -18,7 +18,7 @@ from tf_adapters.ranges import choices_of
 from tf_adapters.saving.atomic import holds_files, reason, remove_file, remove_folder, write_text
 from tf_adapters.studies.figure import SUMMARY_FILE, write_figure
 from tf_adapters.studies.rows import LOADED
-from tf_adapters.training.disk import LOG_FILE, RESUME_FOLDER, refuse_other
+from tf_adapters.training.disk import RESUME_FOLDER, read_log, refuse_other
 
 STUDY_FILE = "study.json"
 VALUES_FILE = "values.jsonl"
@@ -214,9 +214,7 @@ class Lab:
             raise InputError(template, every=error.values["period"]) from None
         if result.interrupted:
             raise Stopped
-        with open(folder / LOG_FILE, encoding="utf-8", newline="") as file:
-            log = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-        scores, prefix = score(), "validation_"
+        log, scores, prefix = read_log(folder), score(), "validation_"
         if result.best_epoch == len(log):
             last.scores = scores
         elif last.scores is None:

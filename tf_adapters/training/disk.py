@@ -3,6 +3,7 @@
 Nothing here loads TensorFlow.
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -60,6 +61,14 @@ class ResumeFile:
         for name, variable in self._variables.items():
             variable.assign(arrays[name])
         return info
+
+
+def read_log(output):
+    """The rows of a run's `log.csv`, dicts of floats; none if there is no such file."""
+    if not (output / LOG_FILE).exists():
+        return []
+    with open(output / LOG_FILE, newline="", encoding="utf-8") as file:
+        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
 def refuse_other(output, held, before, now):
