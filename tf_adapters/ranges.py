@@ -99,6 +99,8 @@ RANGES = {
     "weight_decay": Real(at_least=0, such_as=0.01),
 }
 
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:

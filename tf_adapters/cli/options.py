@@ -13,13 +13,12 @@ from tf_adapters.cli.command import option, with_options_of
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.lora import LoraConfig
-from tf_adapters.ranges import choice
+from tf_adapters.ranges import PRECISIONS, choice
 from tf_adapters.recipes import changed_adapter
 from tf_adapters.training.settings import TrainingSettings, check_packages, check_together, choices
 
 AdapterHelp = "Adapter directory, or `owner/name` or `owner/name@revision` of one on the HuggingFace hub."
 DATA_DIR = "Folder with the task's files, or with prepared TensorFlow Datasets; nothing is downloaded if it holds them."
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 DataDir = option(Optional[pathlib.Path], DATA_DIR, panel="Data")
 MaxLength = option(

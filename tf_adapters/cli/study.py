@@ -11,12 +11,12 @@ import typer
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from tf_adapters.cli import options
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.directories import check_folder, check_new_file
+from tf_adapters.cli.options import Overwrite
 from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
-from tf_adapters.ranges import check_choice, choices_of
+from tf_adapters.ranges import choices_of
 from tf_adapters.studies.lab import STUDY_FILE, SUMMARY_FILE, TABLE_FILE, Observer, Stopped, run
 
 _EXAMPLES = (
@@ -55,7 +55,6 @@ def study_command(study):
     ):  # fmt: skip
         given = {name: value for name, value in vars(chosen).items() if value is not None and value is not False}
         made = study.smoke(**given) if smoke else study(**given)
-        check_choice("precision", made.precision, options.PRECISIONS)
         output = output or pathlib.Path("studies", f"{study.name}-smoke" if smoke else study.name)
         check_folder(output, resume, overwrite, marker=STUDY_FILE, what="a study", run="study")
         console = terminal()
@@ -129,7 +128,7 @@ def show_summary(console, study, summary, output):
 def page(
     folder: argument(pathlib.Path, "Folder below which the studies are."),
     output: option(Optional[pathlib.Path], "HTML file to write. Default: `index.html` in the folder.") = None,
-    overwrite: options.Overwrite = False,
+    overwrite: Overwrite = False,
 ):
     """One HTML page with the figures and tables of all studies below a folder: `tf-adapters study page studies`."""
     from tf_adapters.studies.figure import write_page

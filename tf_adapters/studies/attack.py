@@ -47,7 +47,7 @@ _PIECES = re.compile(r"\w+(?:['’-]\w+)*|\W")
 
 
 @dataclasses.dataclass(frozen=True)
-class Attack(Pretraining, OfTrained):
+class Attack(OfTrained, Pretraining):
     """PWWS: how often synonyms from WordNet turn a right answer into a wrong one, with adapters and full fine-tuning.
 
     The success rate is the share of the texts answered rightly whose answer turns. With `--checkpoints` models after
@@ -150,9 +150,6 @@ class Attack(Pretraining, OfTrained):
                     # A name of several words goes as one: the first gives way to all of the other name.
                     of_text[first] = [swaps[label, kind]] if (label, kind) in swaps and first == last else []
         return found
-
-    def summarise(self, values):
-        return OfTrained.summarise(self, values)
 
     def come_to(self, arm, found):
         numbers = ("success", "accuracy", "after", "replaced")

@@ -7,7 +7,7 @@ import os
 from typing import ClassVar, Optional, Tuple
 
 from tf_adapters.errors import NAME, InputError
-from tf_adapters.ranges import RANGES, Whole, choice, choices_of
+from tf_adapters.ranges import PRECISIONS, RANGES, Whole, choice, choices_of
 from tf_adapters.recipes import PRETRAINING, RECIPES, get_recipe
 from tf_adapters.studies.baselines import BASELINES, train_baseline
 from tf_adapters.studies.figure import arms_by_task
@@ -137,7 +137,7 @@ class Comparison:
     )
     seeds: int = option(3, "Trainings at the best rate, with the seeds from 0 on.", smoke=2, extends=True)
     fast: bool = option(False, "Fast blocks for adapters: the same numbers but for rounding.")
-    precision: str = option("float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.")
+    precision: str = option("float32", "`float32`, `mixed_bfloat16` or `mixed_float16`.", values=PRECISIONS)
 
     def __post_init__(self):
         for name, usual in (("recipe", self.paper), ("full_recipe", f"{self.paper}-full")):
@@ -191,8 +191,8 @@ class Comparison:
             raise InputError(f"{{keep}} {why}.", keep=self.keep)
 
     def arms(self):
-        """The `Arm`s by name, a dict."""
-        raise NotImplementedError
+        """The `Arm`s by name, a dict; those of adapters and of full fine-tuning, unless a study has others."""
+        return both_arms()
 
     def points(self, arm):
         """What is tried of an arm, a list of dicts that identify: its rates."""

@@ -335,9 +335,6 @@ class Stability(Comparison):
         "collapsed": lambda row: f"{percent(row['collapsed'])} %", "seeds": of("n"),
     }  # fmt: skip
 
-    def arms(self):
-        return both_arms()
-
     def summarise(self, values):
         summary, arms = {"tasks": {}}, self.arms()
         for task in self.tasks:

@@ -120,9 +120,6 @@ class Landscape(OfTrained):
         "seeds": of("seeds"),
     }
 
-    def arms(self):
-        return both_arms()
-
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras
         from tf_adapters.kinds.kind import Scorer
@@ -360,9 +357,6 @@ class Similarity(OfTrained):
         (), "Tasks of other languages, whose rows the models are looked at with too.", of=str
     )
     tokens: int = option(5000, "Tokens that are drawn.", smoke=40, range=Whole(3, 20_000))
-
-    def arms(self):
-        return both_arms()
 
     def look_into(self, lab, directory, experiment, reported, identity):
         from tf_adapters._keras import keras
