@@ -25,12 +25,12 @@ from tf_adapters.studies.ablation import VARIANTS
 from tf_adapters.studies.attack import UNKNOWN, Text, attack, entities_of, entity_swaps, reading_unknown, synonyms
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
-from tf_adapters.studies.cross_lingual import CrossLingual
 from tf_adapters.studies.figure import write_figure
 from tf_adapters.studies.inside import batches_of, gradient_norms, groups_of, similarity, width
 from tf_adapters.studies.lab import Lab, read_values
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
 from tf_adapters.studies.rows import by_language, held_out, load
+from tf_adapters.studies.transfer import CrossLingual
 from tf_adapters.tasks.own_files import rows_from_file, task_from_files
 from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.words import WordRows

@@ -311,7 +311,7 @@ MUTATIONS = [
     ("tasks/spans.py", "cell = parse_json(cell)\n", "pass\n", "question_answering:tables"),
     ("training/fit.py", "period > settings.epochs * of_epoch:", "False:", "fit:refused"),
     ("training/disk.py", "os.replace(best / TENSORBOARD, self.output / TENSORBOARD)", "pass", "seeds"),
-    ("studies/cross_lingual.py", 'f"adapters of {size}": {"adapter"', '"adapters": {"adapter"', "studies:languages"),
+    ("studies/transfer.py", 'f"adapters of {size}": {"adapter"', '"adapters": {"adapter"', "studies:languages"),
     ("cli/report.py", " and not is_given(name, getattr(settings, name))", "", "words_alone"),
 ]
 # fmt: on

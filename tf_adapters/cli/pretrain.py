@@ -92,7 +92,7 @@ def pretrain(
     """
     started = time.monotonic()
     texts.check()
-    output = texts.usual_output("pretrained") if output is None else output
+    output = output or texts.usual_output("pretrained")
     recipe, given, door = get_recipe(recipe), run.given(), where.choose(run.fast)
     check_door(given, door)
     if recipe.name in PRETRAINING:

@@ -97,8 +97,7 @@ def train(
     """
     started = time.monotonic()
     data.check()
-    if output is None:
-        output = data.usual_output("adapters")
+    output = output or data.usual_output("adapters")
     given, door = run.given(), where.choose(run.fast)
     check_door(given, door)
     if strategy == "multi-worker" and door != "transformers":

@@ -98,8 +98,7 @@ def tune(
     `--tuner` there.
     """
     chosen.check()
-    if output is None:
-        output = chosen.usual_output("searches")
+    output = output or chosen.usual_output("searches")
     tuner = tuner or ("random" if space in ("default", "none") else "grid")
     if tuner == "hyperband" and trials is not None:
         raise InputError(f"--trials {trials}: the number of Hyperband's trials follows from its epochs; leave it out.")

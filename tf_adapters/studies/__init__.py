@@ -8,10 +8,9 @@ from tf_adapters.errors import InputError
 from tf_adapters.studies.ablation import Ablation
 from tf_adapters.studies.attack import Attack
 from tf_adapters.studies.comparisons import Curves, Init, LowResource, Mixout, Sharing, Size, Stability, TradeOff
-from tf_adapters.studies.cross_lingual import CrossLingual
 from tf_adapters.studies.inside import Gradients, Landscape, Similarity
 from tf_adapters.studies.lab import run
-from tf_adapters.studies.pretraining import Pretraining
+from tf_adapters.studies.transfer import CrossLingual, Pretraining
 
 STUDIES = {
     study.name: study

@@ -23,7 +23,7 @@ from tf_adapters.studies.comparison import option
 from tf_adapters.studies.figure import by_task, line
 from tf_adapters.studies.inside import OfTrained
 from tf_adapters.studies.numbers import of, percent, spread
-from tf_adapters.studies.pretraining import Pretraining
+from tf_adapters.studies.transfer import Pretraining
 from tf_adapters.tasks.metrics import probabilities
 from tf_adapters.tasks.rows import Rows, sample_rows
 from tf_adapters.tasks.words import WordRows
