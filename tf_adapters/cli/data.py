@@ -25,7 +25,8 @@ LABELLED_TEXTS = ("classification", "regression", "multi-label")
 _OF_FILES = ("validation", "test", "format", "encoding", "header", "delimiter", "kind")
 _COLUMNS = ("text_column", "text_pair_column", "label_column")
 
-_data = functools.partial(choice, panel="Data")
+# None where nothing is said, and the task, the file or the directory decides.
+_data = functools.partial(choice, None, panel="Data")
 
 
 def _files_of_kinds():
@@ -54,32 +55,25 @@ class ReadingOptions:
     """How files of rows are read."""
 
     text_column: Optional[str] = _data(
-        None,
         "Column of the text. Default for files: `text`; of words CoNLL-U's FORM or the first column, of questions "
-        "`question`.",
+        "`question`."
     )
-    text_pair_column: Optional[str] = _data(
-        None, "Column of a second text, for pairs of sentences; of questions `context`."
-    )
+    text_pair_column: Optional[str] = _data("Column of a second text, for pairs of sentences; of questions `context`.")
     format: Optional[str] = _data(
-        None,
         "`csv`, `tsv`, `jsonl` or `txt`, for words `conllu`, `columns` or `txt`, for questions `squad`, where the name "
-        "of your file does not say which.",
+        "of your file does not say which."
     )
     encoding: Optional[str] = _data(
-        None,
-        "Encoding of your files, such as `cp1252` or `latin-1`. Default: UTF-8, and UTF-16 that begins with its mark.",
+        "Encoding of your files, such as `cp1252` or `latin-1`. Default: UTF-8, and UTF-16 that begins with its mark."
     )
     header: Optional[str] = _data(
-        None,
         "`none` where the first line of CSV or TSV is a row: columns are then named by number from 1. Default: "
         "`first`, it has the columns' names.",
         metavar="first|none",
     )
     delimiter: Optional[str] = _data(
-        None,
         "Between the columns of CSV, where it is neither the comma nor the semicolon of the first line: a character, "
-        f"or {', '.join(f'`{name}`' for name in DELIMITERS)}.",
+        f"or {', '.join(f'`{name}`' for name in DELIMITERS)}."
     )
 
     def dialect(self):
@@ -99,12 +93,10 @@ class LabelOptions(ReadingOptions):
     """How files of labelled rows are read."""
 
     label_column: Optional[str] = _data(
-        None, "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
+        "Column of the label. Default for files: `label`; of words CoNLL-U's UPOS or the last column."
     )
-    label_separator: Optional[str] = _data(
-        None, "Between the labels of a multi-label cell. Default: `|`, or as in training."
-    )
-    skip_bad_rows: bool = _data(False, SKIP_BAD_ROWS)
+    label_separator: Optional[str] = _data("Between the labels of a multi-label cell. Default: `|`, or as in training.")
+    skip_bad_rows: bool = choice(False, SKIP_BAD_ROWS, panel="Data")
 
 
 @dataclasses.dataclass
@@ -112,14 +104,13 @@ class _SourceOptions:
     """Where rows come from."""
 
     task: Optional[str] = _data(
-        None, "Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name."
+        "Named task: `rotten-tomatoes` (the default), `glue/sst2`, any TensorFlow Datasets name."
     )
-    data_dir: Optional[pathlib.Path] = _data(None, DATA_DIR)
+    data_dir: Optional[pathlib.Path] = _data(DATA_DIR)
     train_file: Optional[pathlib.Path] = _data(
-        None, "Your training rows, in place of a task: .csv, .tsv or .jsonl.", option="train"
+        "Your training rows, in place of a task: .csv, .tsv or .jsonl.", option="train"
     )
     validation: Optional[str] = _data(
-        None,
         "Your validation rows, by which the best epoch is chosen: a file, or a share of the training rows, such as "
         "`0.1`. Without it a tenth, and without `--test` too another tenth for that: the same rows in every run, with "
         "each label's share.",
@@ -133,9 +124,9 @@ class _RowsOptions(ReadingOptions, _SourceOptions):
     """What the rows of all kinds have in common."""
 
     max_train_rows: Optional[int] = _data(
-        None, "Train on a sample of this many rows, drawn by the seed.", range=RANGES["count"]
+        "Train on a sample of this many rows, drawn by the seed.", range=RANGES["count"]
     )
-    skip_bad_rows: bool = _data(False, SKIP_BAD_ROWS)
+    skip_bad_rows: bool = choice(False, SKIP_BAD_ROWS, panel="Data")
 
     def check(self):
         """Raise InputError for options that do not fit together; chooses the task where none is named."""
@@ -215,23 +206,20 @@ class DataOptions(LabelOptions, _RowsOptions):
     """The rows of a task with labels."""
 
     test: Optional[str] = _data(
-        None,
         "Your test rows, scored once at the end: a file, or a share of the training rows, such as `0.1`.",
         read=functools.partial(_file_or_share, "test"),
         metavar="FILE|SHARE",
     )
     kind: Optional[str] = _data(
-        None, f"What your labels are, and what your files hold: {_files_of_kinds()}. Default: `classification`."
+        f"What your labels are, and what your files hold: {_files_of_kinds()}. Default: `classification`."
     )
     metric: Optional[str] = _data(
-        None,
-        "What chooses the best epoch, in place of the task's own: accuracy, f1 (of the second label), macro-f1, ...",
+        "What chooses the best epoch, in place of the task's own: accuracy, f1 (of the second label), macro-f1, ..."
     )
     validation_split: Optional[str] = _data(
-        None, "Split of `--task` whose rows choose the best epoch, such as `validation_mismatched` of `glue/mnli`."
+        "Split of `--task` whose rows choose the best epoch, such as `validation_mismatched` of `glue/mnli`."
     )
     low_resource: Optional[int] = _data(
-        None,
         "The low-resource protocol of He et al. (2021): train on this many rows (1000 or 5000), validate on 1,000 of "
         "the others, test on the original validation rows; drawn by the seed.",
         range=RANGES["count"],
@@ -282,10 +270,10 @@ class TextOptions(_RowsOptions):
     """Texts without labels."""
 
     train_file: Optional[pathlib.Path] = _data(
-        None, "Your texts, in place of a task: .txt (one in a line), .csv, .tsv or .jsonl.", option="train"
+        "Your texts, in place of a task: .txt (one in a line), .csv, .tsv or .jsonl.", option="train"
     )
     validation: Optional[pathlib.Path] = _data(
-        None, "Your texts to measure perplexity on. Default: a twentieth of the others, held out."
+        "Your texts to measure perplexity on. Default: a twentieth of the others, held out."
     )
 
     def read(self, console, seed):
