@@ -83,13 +83,13 @@ class DoorOptions:
 
         door, backend = choose_door(self.door), self.backend
         chosen = backend or os.environ.get("KERAS_BACKEND", "tensorflow")
-        if fast and door == "keras-hub" and chosen != "tensorflow":
-            raise InputError(f"--fast is of --backend tensorflow, and not of {chosen}: leave one of them out.")
-        if writes_graphs and door == "keras-hub" and chosen != "tensorflow":
-            raise InputError(
-                f"Exports are graphs of TensorFlow, and Keras is on {chosen}: give --backend tensorflow, which reads "
-                "what any other trained."
-            )
+        if door == "keras-hub" and chosen != "tensorflow":
+            refuse({"fast": fast}, f"is of --backend tensorflow, and not of {chosen}: leave one of them out")
+            if writes_graphs:
+                raise InputError(
+                    f"Exports are graphs of TensorFlow, and Keras is on {chosen}: give --backend tensorflow, which "
+                    "reads what any other trained."
+                )
         if backend is None:
             return door
         if door != "keras-hub":

@@ -23,7 +23,7 @@ from tf_adapters.studies.numbers import (
     score_of,
     spread,
 )
-from tf_adapters.studies.rows import by_language, held_out, load, splits_of
+from tf_adapters.studies.rows import by_language, load, splits_of
 from tf_adapters.tasks.analysis import group_means, language_of
 from tf_adapters.tasks.own_files import without_labels
 
@@ -228,10 +228,7 @@ class CrossLingual(Comparison):
         share = float(identity["arm"].partition(", ")[2].split(" ")[0] or 1)
         task = load(identity["task"], self.data_dir, self.metric)
         rows = max(1, round(share * min(self.rows or len(task.train), len(task.train))))
-        return held_out(
-            task, rows=rows, validation_rows=self.validation_rows, reported_rows=self.reported_rows,
-            seed=identity["seed"],
-        )  # fmt: skip
+        return Comparison.rows_of(dataclasses.replace(self, rows=rows), identity)
 
     def further_rows(self, task, data, reported):
         return by_language({task: reported, **splits_of(self.others, "test", data, self.data_dir)})
