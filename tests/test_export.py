@@ -406,7 +406,7 @@ def test_bad_input_is_named_and_nothing_is_left(exported, wordpiece, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_exports_what_it_trained_and_its_hint_needs_nothing_of_ours(cli, adapter_directory, tmp_path):
-    output = tmp_path / "film" / "1"
+    output = tmp_path / "a film's \N{CLAPPER BOARD}" / "1"
     done = cli("export", adapter_directory, "--output", output)
     assert done.status == 0, done.err
     assert "'label'" in said_without_us(done.out)

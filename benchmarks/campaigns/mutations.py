@@ -23,6 +23,13 @@ from benchmarks.result import ROOT
 #: `-k` behind a colon.
 # fmt: off
 MUTATIONS = [
+    ("tasks/analysis.py", "if several and len(labels) == 1:", "if False:", "evaluate:report"),
+    ("serving/convert.py", 'if quantize == "none" else contextlib.nullcontext()', "", "runtimes:eight_bits"),
+    ("serving/convert.py", "kept = [*_updates(state), *state", "kept = [*state", "runtimes:eight_bits"),
+    ("training/run.py", "remove_folder(path.parent)", "pass", "fit:period_left"),
+    ("training/run.py", 'if epoch else "nothing was saved to"', "", "fit:divergence"),
+    ("studies/numbers.py", "for number in numbers if number is not None]", "for number in numbers]",
+     "studies:without_a_score"),
     ("methods/bottleneck.py", "kernel * gate, bias * gate, None", "kernel * gate, bias, None", "layers"),
     ("methods/bottleneck.py", 'if name in ("down", "up") else self.bottleneck_size**-0.5', "", "layers:drawn"),
     ("methods/bottleneck.py", '{"down": 0, "up": 1}[name]', "0", "layers:drawn lifecycle:seed"),

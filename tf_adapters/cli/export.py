@@ -128,7 +128,7 @@ def export(
     if adapters:
         made = load_bank(named, model, console, storage=adapter_storage, door=door)
         write, about, ids = export_bank, {}, "ids and the number of each row's task"
-        inputs = f'text=tf.constant(["a quiet film"]), task=tf.constant([{json.dumps(next(iter(named)))}])'
+        inputs = f'text=tf.constant(["a quiet film"]), task=tf.constant([{_literal(next(iter(named)))}])'
         if any(task.text_pairs for task in made.tasks.values()):
             inputs += ', text_pair=tf.constant([""])'
     else:
@@ -221,6 +221,11 @@ def _say_check(console, scorer, settings, named_rows, output, format):
         console.print(f"It loses more than {100 * LOST:g} points: do not use it without another thought.")
 
 
+def _literal(text):
+    # With the character itself: JSON's escapes of one beyond U+FFFF are no such character in Python.
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _say_version(output, inputs):
     import tensorflow as tf
 
@@ -231,7 +236,7 @@ def _say_version(output, inputs):
         console.print(note)
     code = (
         "import tensorflow as tf, tensorflow_text; "
-        f'print(tf.saved_model.load({json.dumps(str(output))}).signatures["serving_default"]({inputs}))'
+        f'print(tf.saved_model.load({_literal(str(output))}).signatures["serving_default"]({inputs}))'
     )
     console.print(f"Try it:\n  python -c {shlex.quote(code)}", soft_wrap=True)
 
