@@ -27,7 +27,8 @@ def test_provenance_says_where_a_result_comes_from():
 
 
 SCRIPTS = (
-    "step gpu recorded doors int8 serving mutations tables adapterhub_parity adapterhub_torch torch_environment batches"
+    "step gpu recorded doors int8 predict serving mutations tables adapterhub_parity adapterhub_torch "
+    "torch_environment batches"
 )
 
 

@@ -26,6 +26,8 @@ EXAMPLES = {
     "context": "Ada sang, Bob danced.",
     "choices": ["It moves.", "It rests."],
 }
+# Batches of short texts, of 32, in the time of which XLA compiles the shapes of multiples of 4.
+_REPAID = 64
 # What a record has of the row itself.
 _OF_THE_ROW = ("id", "words")
 
@@ -48,7 +50,7 @@ class Scorer:
         door = state_of(model).door
         always = door.compiles_shapes()
         self.lengths = default_lengths(tokenizer.max_length) if always and lengths is None else lengths
-        self.multiple_of = padding_multiple(fast=state_of(model).fast)
+        self._computed = 0
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or always or state_of(model).fast
         self.forward = door.forward(model, jit_compile=jit_compile)
@@ -69,12 +71,15 @@ class Scorer:
 
     def inputs(self, encoded):
         """Batches of encoded examples by length, as `sorted_batches` yields them."""
+        # Nobody knows how many texts come: after as many batches as repay them, there are more shapes.
+        multiple = padding_multiple(fast=state_of(self.model).fast, steps=self._computed, repaid=_REPAID)
+        self._computed += -(-int(encoded["input_ids"].nrows()) // self.batch_size)
         return sorted_batches(
             encoded,
             batch_size=self.batch_size,
             tokenizer=self.tokenizer,
             lengths=self.lengths,
-            multiple_of=self.multiple_of,
+            multiple_of=multiple,
             fill=self.fill,
         )
 

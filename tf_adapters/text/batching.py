@@ -43,7 +43,7 @@ def default_lengths(max_length):
     return (*powers, max_length)
 
 
-def padding_multiple(*, fast=False, steps=0):
+def padding_multiple(*, fast=False, steps=0, repaid=1000):
     """What to pad batches to a multiple of, an int: few tokens of padding against few shapes.
 
     Of short sentences, rounding up to a multiple of 8 makes most of the padding that sorted batches have. On a CPU a
@@ -53,12 +53,13 @@ def padding_multiple(*, fast=False, steps=0):
     Args:
         fast: bool, whether the model's blocks are those of `models.transformers.fast`.
         steps: int, how many batches there will be.
+        repaid: int, how many batches repay the shapes that multiples of 4 have more than those of 8.
     """
     if tf.config.list_physical_devices("GPU"):
         return 8
     if not fast:
         return 2
-    return 4 if steps >= 1000 else 8
+    return 4 if steps >= repaid else 8
 
 
 def training_batches(
