@@ -212,7 +212,9 @@ REFUSED = [
     (dict(text={"max_length": 4}, task={"text_pairs": True}), "max_length=4, which has no room for two texts"),
     (dict(task={"kind": "regression"}), "'task.kind' is 'regression', and the head is for classification with 2"),
     (
-        dict(task={"kind": "token-classification"}, head={"type": "token-classification"}),
+        dict(
+            task={"kind": "token-classification"}, head={"type": "token-classification"}, backbone={"sha256": 64 * "1"}
+        ),
         "is for token-classification: a bank holds tasks on texts",
     ),
     *((dict(labels=labels), "names the labels .* of a head of 2|'head.labels' is") for labels in ([1, 2], ["a"])),

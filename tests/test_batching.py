@@ -169,6 +169,7 @@ def test_sorted_batches_hold_each_row_once_in_order_of_length(wordpiece, lengths
                 assert not inputs["attention_mask"][len(positions) :].numpy().any()
             else:
                 assert inputs["input_ids"].shape == (len(positions), min(-(-last // 8) * 8, 40))
+            assert len(positions) == 4 or not seen, "the shortest rows alone may leave a batch unfilled"
             seen += positions.tolist()
         assert sorted(seen) == list(range(count))
 

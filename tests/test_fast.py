@@ -20,6 +20,7 @@ from tf_adapters import (
     set_trainable,
 )
 from tf_adapters._keras import keras
+from tf_adapters.kinds.kind import Scorer, _computed
 from tf_adapters.methods import DoraConfig
 from tf_adapters.models import backbone_digest
 from tf_adapters.models.transformers.bert_like import BERT
@@ -118,6 +119,20 @@ def test_batches_of_any_size_compute_under_one_signature():
     compute = tf.function(lambda inputs: model(inputs).logits, input_signature=[specs])
     inputs = {name: tensor[:3, :1] for name, tensor in INPUTS.items()}
     np.testing.assert_allclose(compute(inputs), plain(inputs).logits, atol=1e-6)
+
+
+def test_batches_are_padded_less_once_that_repays_its_shapes(wordpiece):
+    scorer, encoded = Scorer(adapted(True), wordpiece, batch_size=1), wordpiece.encode(["a a"] * 64)
+    for width in (8, 4, 4):
+        assert {inputs["input_ids"].shape[1] for _, inputs in scorer.inputs(encoded)} == {width}
+
+
+def test_two_batches_are_computed_at_a_time_and_come_in_their_order():
+    both, drawn = threading.Barrier(2, timeout=20), []
+    batches = ((number, drawn.append(number) or number) for number in range(6))
+    computed = _computed(batches, lambda number: (both.wait(), number)[1], 2)
+    assert next(computed) == (0, 0) and len(drawn) == 3
+    assert list(computed) == [(number, number) for number in range(1, 6)]
 
 
 def test_layers_that_compute_something_else_stay_what_they_are():

@@ -98,6 +98,15 @@ def test_a_request_that_cannot_be_answered_gets_a_status_and_a_sentence():
         ("/predict", {"task": "film", "texts": ["a"], "text_pairs": [3]}, 400, "text_pairs must be a list of strings"),
         ("/v1/models/50%20a/b?:predict", {"instances": ["a"]}, 404, "row 0: there is no task '50%20a/b?'"),
         ("/v1/models/broken:predict", {"instances": ["a"]}, 500, "row 0: the logits are not finite"),
+        ("/predict", {"task": "film", "texts": ["a"], "text_pair": ["b"]}, 400, "'text_pair': give task, texts, text_"),
+        (
+            "/v1/models/film:predict",
+            {"instances": ["a", {"text": "a", "texts": "b"}]},
+            400,
+            "'texts': give text, text_",
+        ),
+        ("/v1/models/film:predict", {"inputs": {"text": ["a"], "pair": ["b"]}}, 400, "nothing called 'pair'"),
+        ("/v1/models/film:predict", {"inputs": ["a"], "signature_name": "tokens"}, 400, "must be serving_default"),
         ("/v1/models/none", None, 404, "there is no task 'none'; there are 'film'"),
         ("/", None, 404, "POST to /predict"),
     ):
@@ -214,7 +223,10 @@ def replica(tasks):
         def __init__(self, *arguments, **options):
             pass
 
-        inc = observe = __init__
+        def inc(self, number, tags=None):
+            "".join((tags or {}).values()).encode("ascii")  # as Ray's
+
+        observe = inc
 
     settings = {"encoder": tasks[0] / "encoder", "storage": "float32", "batch_size": 4, "wait": 0, "cores": 1}
     with pytest.MonkeyPatch.context() as patch:
@@ -246,11 +258,11 @@ def test_a_replica_holds_what_it_is_told_and_answers_by_it(replica, tasks):
         for found, values in zip(probabilities(replica, name), expected[name]):
             np.testing.assert_allclose(found, values, atol=1e-6)
     # The same directory by another number is another adapter: it may have been trained again.
-    hold(replica, film=(folder / "film-2", 2), shared=(folder / "shared", 2), other=(folder / "film", 2))
-    for name, source in {"film": "film-2", "other": "film"}.items():
+    hold(replica, film=(folder / "film-2", 2), shared=(folder / "shared", 2), été=(folder / "film", 2))
+    for name, source in {"film": "film-2", "été": "film"}.items():
         np.testing.assert_allclose(probabilities(replica, name)[0], expected[source][0], atol=1e-6)
     found = asyncio.run(replica.state())["tasks"]
-    assert {name: task["change"] for name, task in found.items()} == {"film": 2, "shared": 2, "other": 2}
+    assert {name: task["change"] for name, task in found.items()} == {"film": 2, "shared": 2, "été": 2}
     hold(replica, film=(folder / "film-2", 2))
     (gone,) = answers(replica, ("shared", "a"))
     assert gone == {"error": "there is no task 'shared'; there are 'film'"}

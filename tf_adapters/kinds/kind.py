@@ -1,6 +1,10 @@
 """The interface between the training loop, the commands and the kinds of tasks; and logits of any number of texts."""
 
+import collections
+import concurrent.futures
+import itertools
 import json
+import os
 import shlex
 
 import numpy as np
@@ -28,6 +32,8 @@ EXAMPLES = {
 }
 # Batches of short texts, of 32, in the time of which XLA compiles the shapes of multiples of 4.
 _REPAID = 64
+# On a CPU one batch leaves cores idle: between its operations, and in small ones.
+_AT_ONCE = min(4, os.cpu_count() or 1)
 # What a record has of the row itself.
 _OF_THE_ROW = ("id", "words")
 
@@ -50,7 +56,9 @@ class Scorer:
         door = state_of(model).door
         always = door.compiles_shapes()
         self.lengths = default_lengths(tokenizer.max_length) if always and lengths is None else lengths
-        self._computed = 0
+        # The second door's models are for one thread, and threads do not know another's strategy.
+        alone = door.NAME != "transformers" or tf.distribute.has_strategy() or tf.config.list_physical_devices("GPU")
+        self._at_once, self._computed = 1 if alone else _AT_ONCE, 0
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or always or state_of(model).fast
         self.forward = door.forward(model, jit_compile=jit_compile)
@@ -66,8 +74,13 @@ class Scorer:
             `(examples, length, labels)` for tokens, or `(examples, length, 2)`, start and
             end, for spans; each example comes once, padding examples never.
         """
-        for positions, inputs in self.inputs(encoded):
+        first = not self._computed
+        batches = self.inputs(encoded)
+        # What is traced and optimised now is so once, in this thread.
+        for positions, inputs in itertools.islice(batches, 1 if first else 0):
             yield positions, self.forward(inputs)[: len(positions)]
+        for positions, logits in _computed(batches, self.forward, self._at_once):
+            yield positions, logits[: len(positions)]
 
     def inputs(self, encoded):
         """Batches of encoded examples by length, as `sorted_batches` yields them."""
@@ -101,6 +114,26 @@ class Scorer:
             if progress is not None:
                 progress(len(positions))
         return result
+
+
+def _computed(batches, compute, at_once):
+    """Pairs of positions and what `compute` returns for inputs, in the order of such batches, several at a time."""
+    if at_once == 1:
+        yield from ((positions, compute(inputs)) for positions, inputs in batches)
+        return
+    waiting = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        try:
+            for positions, inputs in batches:
+                waiting.append((positions, pool.submit(compute, inputs)))
+                if len(waiting) > at_once:
+                    positions, computed = waiting.popleft()
+                    yield positions, computed.result()
+            for positions, computed in waiting:
+                yield positions, computed.result()
+        finally:
+            for _, computed in waiting:
+                computed.cancel()
 
 
 class Kind:

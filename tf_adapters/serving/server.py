@@ -19,6 +19,8 @@ DOOR, BANK = "tf-adapters", "tf-adapters-bank"
 SOURCE = ("directory", "change", "sha256")
 MOST_BYTES = 16 * 2**20
 _TRIES = 6
+# What TensorFlow Serving's REST form has of a row.
+_INPUTS = ("text", "text_pair")
 _LENGTHS = (1, 8, 32, 64, 128, 256, 512)
 
 
@@ -29,7 +31,12 @@ def no_task(name, known):
 
 def app_of(task, separate):
     """The name of the application that answers a task."""
-    return f"{BANK}-{task}" if separate else BANK
+    return f"{BANK}-{_ascii(task)}" if separate else BANK
+
+
+def _ascii(name):
+    """A task's name as Ray's metrics, whose tags are ASCII, can hold it; another one for each name."""
+    return name.encode("unicode_escape").decode()
 
 
 class Replica:
@@ -150,7 +157,7 @@ class Replica:
         if "error" in self._held[task]:
             return f"the task {task!r} cannot be used: {self._held[task]['error']}"
         if self._bank.tasks[task].text_pairs and pair is None:
-            return f"the task {task!r} reads two texts: give a text_pair"
+            return f"the task {task!r} reads two texts: give a text_pair (in /predict, text_pairs)"
         if pair and not self._bank.tasks[task].text_pairs:
             return f"the task {task!r} reads one text: give no text_pair"
         if not is_encodable(text + (pair or "")):
@@ -189,10 +196,11 @@ class _Metrics:
     def count(self, tasks, records, began):
         errors = collections.Counter(task for task, record in zip(tasks, records) if "error" in record)
         for task, rows in collections.Counter(tasks).items():
+            tag = {"task": _ascii(task)}
             for counter, number in zip(self.counters, (1, rows, errors[task])):
                 if number:
-                    counter.inc(number, {"task": task})
-            self.latency.observe(1e3 * (time.perf_counter() - began), {"task": task})
+                    counter.inc(number, tag)
+            self.latency.observe(1e3 * (time.perf_counter() - began), tag)
 
 
 class Refusal(Exception):
@@ -226,6 +234,7 @@ class Door:
         path = request.scope["path"].rstrip("/")  # decoded, as it was sent; of `url` a "?" in it would end the path
         if path == "/predict":
             body = await _body(request)
+            _only(body, "task", "texts", "text_pairs")
             records = await self._records(body.get("task"), body.get("texts"), body.get("text_pairs"))
             return {"answers": [_named(record) for record in records]}
         if path in ("/tasks", "/health"):
@@ -244,13 +253,17 @@ class Door:
         rows, columns = body.get("instances"), body.get("inputs")
         if ("instances" in body) == ("inputs" in body):
             raise Refusal(400, "give either instances, one for each row, or inputs, a list for each input")
+        if body.get("signature_name") not in (None, "", "serving_default"):
+            raise Refusal(400, "signature_name must be serving_default: the server answers texts")
         if "inputs" not in body:
             if not isinstance(rows, list):
                 raise Refusal(400, "instances must be a list, with one entry for each row")
             rows = [row if isinstance(row, dict) else {"text": row} for row in rows]
-            columns = {key: [row.get(key) for row in rows] for key in ("text", "text_pair")}
+            _only(set().union(*rows), *_INPUTS)
+            columns = {key: [row.get(key) for row in rows] for key in _INPUTS}
         elif not isinstance(columns, dict):
             columns = {"text": columns}
+        _only(columns, *_INPUTS)
         records = await self._records(name, columns.get("text"), columns.get("text_pair"))
         for number, record in enumerate(records):
             if "error" in record:
@@ -333,6 +346,11 @@ async def _body(request):
     if not isinstance(body, dict):
         raise Refusal(400, "the body must be a JSON object")
     return body
+
+
+def _only(given, *known):
+    for name in sorted(set(given).difference(known)):
+        raise Refusal(400, f"there is nothing called {name[:200]!r}: give {', '.join(known)}")
 
 
 def _check_texts(name, given, texts, *types):

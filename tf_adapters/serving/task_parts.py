@@ -93,7 +93,11 @@ class TaskParts:
 def read_task(directory, encoder):
     """Settings and arrays of an adapter directory, if a bank of this `Encoder` can hold it, otherwise an InputError."""
     settings, arrays = read_adapter(directory)
-    saved = settings["backbone"]
+    saved, head = settings["backbone"], settings["head"]
+    # Its digest is of an encoder without a pooler.
+    kind = kind_of(settings["task"], head["type"], head["num_labels"])
+    if kind not in KINDS or head["type"] != "classification":
+        raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
     if saved["sha256"] != encoder.digest:
         raise InputError(
             f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than "
@@ -102,10 +106,6 @@ def read_task(directory, encoder):
     check_computes(saved, encoder.computes, directory)
     if saved["weights_saved"]:
         raise InputError(f"{directory} changed weights of the encoder itself, not beside it. Export it by itself.")
-    head = settings["head"]
-    kind = kind_of(settings["task"], head["type"], head["num_labels"])
-    if kind not in KINDS or head["type"] != "classification":
-        raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
     if settings["text"] is None:
         raise InputError(f"{directory} was saved without text settings; pass text= to save_adapter.")
     return settings, arrays

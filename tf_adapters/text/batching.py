@@ -238,7 +238,7 @@ def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=
         batch_size: int.
         tokenizer: `Tokenizer` that encoded them.
         lengths, multiple_of: as in `training_batches`.
-        fill: bool, fill the last batch up to `batch_size` with rows of padding alone, so
+        fill: bool, fill the first batch up to `batch_size` with rows of padding alone, so
             that shapes stay few.
     Returns: an iterator of `(positions, inputs)`: NumPy int64 array of where the
         first `len(positions)` rows of the batch stand in `encoded`, and the dict of
@@ -250,8 +250,9 @@ def sorted_batches(encoded, *, batch_size, tokenizer, lengths=None, multiple_of=
 
     def batches():
         order = np.argsort(encoded["input_ids"].row_lengths().numpy(), kind="stable")
-        for start in range(0, len(order), batch_size):
-            positions = order[start : start + batch_size]
+        # The batch that is not full has the shortest rows: padding to fill it up costs least there.
+        for start in range(-(-len(order) % batch_size), len(order), batch_size):
+            positions = order[max(start, 0) : start + batch_size]
             batch = {name: tf.gather(ragged, positions) for name, ragged in encoded.items()}
             missing = batch_size - len(positions)
             if fill and missing:
