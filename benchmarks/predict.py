@@ -114,17 +114,19 @@ def measure(arm, directory, path, data_dir, texts, passes):
 
     scorer, settings = load_pipeline(directory, fast=arm in ("fast", "bfloat16"))
     start["load"] = time.process_time() - start["imports"]
-    forward = scorer.forward
     if arm.startswith("onnx"):
-        forward = _session(scorer, settings, pathlib.Path(path), threads=int(arm == "onnx-1"))
+        scorer.forward, scorer._at_once = (
+            _session(scorer, settings, pathlib.Path(path), threads=int(arm == "onnx-1")),
+            1,
+        )
     _, rows = labelled_rows(directory, split="validation", data_dir=data_dir or None)
     rows = rows.take(np.arange(int(texts)) % len(rows))
 
     def answer(count):
         for first in range(0, count, CHUNK_ROWS):
             chunk = rows.texts(range(first, min(first + CHUNK_ROWS, count)))
-            for _, inputs in scorer.inputs(scorer.tokenizer.encode(*chunk)):
-                forward(inputs)
+            for _ in scorer.batches(scorer.tokenizer.encode(*chunk)):
+                pass
 
     begun = time.process_time()
     answer(scorer.batch_size)
@@ -152,10 +154,4 @@ def _session(scorer, settings, path, threads):
     options.intra_op_num_threads = threads  # 0 is its own choice
     session = onnxruntime.InferenceSession(str(path), options)
     names = [value.name for value in session.get_inputs()]
-    return lambda inputs: session.run(None, {name: np.asarray(inputs[name], np.int64) for name in names})
-
-
-if __name__ == "__main__":
-    import start
-
-    start.run("predict")
+    return lambda inputs: session.run(None, {name: np.asarray(inputs[name], np.int64) for name in names})[0]
