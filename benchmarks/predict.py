@@ -23,8 +23,8 @@ _FLAG = "--worker"
 
 def parse(arguments=None):
     how = (
-        "Each arm of a round is a process of its own. All cut the same texts by this package's tokenizer into the same "
-        "batches, sorted by length."
+        "Each arm of a round is a process of its own. All cut the same texts by this package's tokenizer into "
+        "batches sorted by length; fast blocks pad them to more."
     )
     parser = make_parser(f"{__doc__} {how}", smoke="needs a directory too: 1 round, 1 pass")
     parser.add_argument("directory", help="adapter directory, trained on a named task")
@@ -115,10 +115,8 @@ def measure(arm, directory, path, data_dir, texts, passes):
     scorer, settings = load_pipeline(directory, fast=arm in ("fast", "bfloat16"))
     start["load"] = time.process_time() - start["imports"]
     if arm.startswith("onnx"):
-        scorer.forward, scorer._at_once = (
-            _session(scorer, settings, pathlib.Path(path), threads=int(arm == "onnx-1")),
-            1,
-        )
+        scorer.forward = _session(scorer, settings, pathlib.Path(path), threads=int(arm == "onnx-1"))
+        scorer._at_once = 1  # it has threads of its own
     _, rows = labelled_rows(directory, split="validation", data_dir=data_dir or None)
     rows = rows.take(np.arange(int(texts)) % len(rows))
 
