@@ -9,15 +9,15 @@ import sys
 from benchmarks import doors, int8, predict
 from benchmarks.peers import adapterhub_parity, serving
 from benchmarks.result import RESULTS, ROOT, log
-from benchmarks.steps import gpu, step_table
+from benchmarks.steps import gpu, growth, step_table
 from benchmarks.studies import claims, earlier
 from benchmarks.table_parts import NOTES, RESULTS_PAGE
 
 START, END = "<!-- benchmarks:start -->", "<!-- benchmarks:end -->"
 # By the kind that a result names.
 TABLES = {
-    "adapterhub-parity": adapterhub_parity.TABLE, "doors": doors.TABLE, "gpu": gpu.TABLE, "int8": int8.TABLE,
-    "methods": earlier.METHODS, "predict": predict.TABLE, "pretraining": earlier.PRETRAINING,
+    "adapterhub-parity": adapterhub_parity.TABLE, "doors": doors.TABLE, "gpu": gpu.TABLE, "growth": growth.TABLE,
+    "int8": int8.TABLE, "methods": earlier.METHODS, "predict": predict.TABLE, "pretraining": earlier.PRETRAINING,
     "quality": earlier.QUALITY, "search": earlier.SEARCH, "serving": serving.TABLE, "step": step_table.TABLE,
     "tasks": earlier.TASKS,
 }  # fmt: skip

@@ -146,9 +146,9 @@ def read_batches(path):
         return [[arrays[f"{name}_{index}"] for name in names] for index in range(count)]
 
 
-def names_of(rows):
-    """The task of each row of a batch, a list of str."""
-    return [f"task{number % TASKS}" for number in range(rows)]
+def names_of(rows, tasks=TASKS):
+    """The task of each row of a batch, a list of str; of many tasks, from all over them."""
+    return [f"task{number * max(1, tasks // rows) % tasks}" for number in range(rows)]
 
 
 def task_weights(number, depth, hidden_size):

@@ -70,20 +70,20 @@ class ForwardArm(Arm):
 
 
 class RoutedArm(Arm):
-    """`routed` or `routed-lora`: the logits of one batch from an `AdapterBank` of 32 tasks, each row of another one."""
+    """`routed` or `routed-lora`: the logits of one batch from an `AdapterBank` of `tasks`, each row of another one."""
 
     def __init__(self, settings):
         import tensorflow as tf
 
         import tf_adapters
 
-        lora = settings["arm"] == "routed-lora"
+        lora, tasks = settings["arm"] == "routed-lora", settings.get("tasks", TASKS)
         model, self.details = _build({**settings, "arm": "lora" if lora else "adapters"}, adapters=True)
         wordpiece = tf_adapters.text.WordPiece.from_directory(settings["directory"], max_length=128)
         self.bank = tf_adapters.AdapterBank(settings["directory"])
         with tempfile.TemporaryDirectory() as folder:
             task = {"kind": "classification", "text_pairs": False}
-            for number, name in enumerate(names_of(TASKS)):
+            for number, name in enumerate(names_of(tasks, tasks)):
                 if lora:
                     _assign(
                         model,
@@ -93,13 +93,13 @@ class RoutedArm(Arm):
                     tf_adapters.save_adapter(model, f"{folder}/task", text=wordpiece, task=task)
                 self.bank.add(name, f"{folder}/task")
         self.batches = [
-            {**inputs, "task": tf.constant(names_of(len(inputs["input_ids"])))}
+            {**inputs, "task": tf.constant(names_of(len(inputs["input_ids"]), tasks))}
             for inputs, _ in _read_batches(settings["batches"])
         ]
         if lora:
             self.details["logits"] = self.bank(self.batches[0])["logits"].numpy().tolist()
         self.batch_count = len(self.batches)
-        self.details["resident"] = TASKS
+        self.details["resident"] = tasks
 
     def step(self, index):
         self.bank(self.batches[index])["logits"].numpy()
@@ -143,7 +143,8 @@ def _build(settings, *, adapters):
         config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
         if settings["arm"].endswith("lora"):
             config = tf_adapters.LoraConfig(rank=RANK, alpha=ALPHA, targets=TARGETS)
-        tf_adapters.add_adapters(model, config, seed=settings["seed"], fast="fast" in settings["arm"])
+        for name in ("default", *(f"adapter-{number}" for number in range(1, settings.get("adapters", 1)))):
+            tf_adapters.add_adapters(model, config, name=name, seed=settings["seed"], fast="fast" in settings["arm"])
     if settings["arm"].startswith("checkpointed"):
         seed_dropout(model, settings["seed"])
     if settings["arm"].startswith("forward"):

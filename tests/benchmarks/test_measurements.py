@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from benchmarks import pairing, result
-from benchmarks.steps import gpu
-from tests.benchmarks.support import BENCHMARKS, run_script
+from benchmarks.steps import gpu, growth
+from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 from tests.cases import nightly_but
 
 
@@ -27,7 +27,7 @@ def test_provenance_says_where_a_result_comes_from():
 
 
 SCRIPTS = (
-    "step gpu recorded doors int8 predict serving mutations tables adapterhub_parity adapterhub_torch "
+    "step gpu growth recorded doors int8 predict serving mutations tables adapterhub_parity adapterhub_torch "
     "torch_environment batches"
 )
 
@@ -50,6 +50,25 @@ def test_products_of_a_step_on_a_gpu_by_hand():
     # Six tokens; 4 * 16 + 2 * 32 multiplications each in kernels, and 2 * 3 * 4 in attention.
     assert gpu.step_flops(2, 3, "adapters", sizes) == 2 * 6 * (2 * 128 + 3 * 24)
     assert gpu.step_flops(2, 3, "full", sizes) == 2 * 6 * (3 * 128 + 3 * 24)
+    # Two adapters of five units: 2 * 2 * 4 * 5 multiplications a token, backwards twice as many.
+    work = {"batch": 2, "length": 3, "depth": 1, "bottleneck": 5}
+    assert growth.products(work, "fast", sizes) == 2 * 6 * (2 * 128 + 3 * 24 + 3 * 80)
+    assert growth.products(work, "routed", sizes) == 2 * 6 * (128 + 24 + 80)
+
+
+def test_growth_is_of_the_largest_values_and_marked_where_it_is_above_the_products():
+    rows = [
+        {"value": value, "arms": {"fast": {
+            "step_ms": dict.fromkeys(("median", "min", "max"), ms), "gflop": value, "build_s": 1.0,
+            "built_rss_mib": 100.0 + value, "peak_rss_mib": 101.0 + value**2,
+        }}}
+        for value, ms in ((1, 50), (2, 4), (4, 16), (8, 64))
+    ]  # fmt: skip
+    found = growth.exponents(rows, "fast")
+    assert found == pytest.approx({"time": 2.0, "products": 1.0, "memory": 2.0})
+    about = {"axis": "depth", "precision": "float32", "rounds": 3}
+    made = step_result(settings=about, rows=rows, exponents={"fast": found}, file="a.json", link="a.json")
+    assert "| exponent | 2.00 (above the products') | 1.00 | 2.00 |  |" in growth.table(made)
 
 
 @pytest.mark.nightly
