@@ -11,6 +11,7 @@ from sklearn import metrics
 
 from tests.conftest import is_refused
 from tests.runs import content
+from tf_adapters.cli.report import draw_confusion
 from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import Scorer
 from tf_adapters.saving.directory import keep_result
@@ -84,6 +85,7 @@ def test_evaluate_shows_classes_confusion_interval_and_the_constant_answer(cli, 
     low, high = numbers["interval"]
     assert low <= numbers["metrics"]["accuracy"] <= high
     assert plot.read_bytes().startswith(b"\x89PNG")
+    draw_confusion({**numbers, "classes": ["$10_$20", "$5"], "data": "$1_$2.csv"}, plot)  # no formulas
 
 
 def test_evaluate_takes_several_files_in_one_command(cli, adapter_directory, sentences, tmp_path):

@@ -1,9 +1,14 @@
 """What a kill may leave in an output folder: the commands' advice leads out of it, and nothing stays behind."""
 
+import fcntl
+import functools
 import json
+import os
+import pathlib
 import random
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -12,9 +17,11 @@ import tensorflow as tf
 
 from tests.conftest import is_refused, write_checkpoint, write_csv
 from tests.runs import Killed, content
-from tf_adapters import fit, load_backbone, load_tokenizer, set_trainable, task_from_files
+from tf_adapters import fit, load_backbone, load_tokenizer, save_adapter, set_trainable, task_from_files
 from tf_adapters.cli import pretrain, train, tune
+from tf_adapters.cli.directories import next_directory
 from tf_adapters.errors import InputError
+from tf_adapters.saving import atomic
 from tf_adapters.saving.directory import read_adapter
 from tf_adapters.serving import export
 from tf_adapters.training import disk
@@ -51,6 +58,13 @@ def test_a_run_that_was_killed_before_it_wrote_anything_can_be_started_again_and
     make(tmp_path, "deep/mine.txt")
     assert "--output" in check(command, tmp_path)
     assert (tmp_path / "deep" / "mine.txt").exists()
+
+
+def test_what_comes_after_a_command_has_another_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    places = {"searches/film": "adapters/film", "adapters/film": "adapters/film-trained"}
+    assert {place: str(next_directory(pathlib.Path(place))) for place in places} == places
+    assert next_directory(pathlib.Path(".")) == pathlib.Path("adapters", tmp_path.name)
 
 
 @pytest.mark.parametrize("command", ["train", "pretrain"])
@@ -123,7 +137,7 @@ class Stop(Reporter):
         raise Started(done)
 
 
-def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step(checkpoint, tmp_path):
+def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step_and_one_process_has_it(checkpoint, tmp_path, monkeypatch):
     files = {name: write_csv(tmp_path / f"{name}.csv", rows) for name, rows in (("train", 8), ("validation", 4))}
     task, output = task_from_files(**files), tmp_path / "output"
     model = set_trainable(load_backbone(checkpoint), "head")
@@ -134,6 +148,17 @@ def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step(checkpoint, tmp_pa
             fit(model, task, wordpiece, output=output, epochs=1, learning_rate=1e-3, reporter=Stop(), resume=True)
         assert started.value.args == (0,)
         assert (output / ".resume" / "state.safetensors").exists()
+    before, handle = content(output), os.open(output, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as a run in another process has it
+    run = functools.partial(fit, model, task, wordpiece, output, epochs=1, learning_rate=1e-3, reporter=Stop())
+    for write in (run, functools.partial(disk.clear, output), functools.partial(save_adapter, model, output)):
+        with monkeypatch.context() as patch:
+            patch.setattr(atomic.only_writer.__wrapped__, "__kwdefaults__", {"wait": 0.1})
+            is_refused("is being written by another process", write)
+    assert content(output) == before
+    threading.Timer(0.3, os.close, [handle]).start()
+    with atomic.only_writer(output), pytest.raises(Started):  # the first waits, and has it for what follows
+        run()
 
 
 def test_an_export_that_was_killed_right_after_its_end_leaves_nothing_for_good(tmp_path):

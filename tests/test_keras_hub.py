@@ -29,6 +29,7 @@ from tests.keras_hub_models import (
     small_backbone,
 )
 from tf_adapters import AdapterConfig
+from tf_adapters._keras3_internals import go_on_with
 from tf_adapters.models import frozen_digest
 from tf_adapters.models.injection import adapter_names
 from tf_adapters.models.keras_hub import door
@@ -132,6 +133,23 @@ def test_another_choice_keeps_the_moments_of_what_still_trains(checkpoints):
         assert np.abs(keras.ops.convert_to_numpy(moment)).max() > 0
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(moment), kept[id(variable)])
     model.fit(inputs("bert")[1], LABELS, verbose=0)
+
+
+@pytest.mark.parametrize("name", ["Nadam", "Muon"])
+def test_an_optimizer_goes_on_with_the_same_variables_as_if_nothing_had_been(name):
+    ended = []
+    for again in (False, True):
+        variables = [keras.Variable(np.ones(shape, "float32")) for shape in ((3, 2), 3)]
+        optimizer = getattr(keras.optimizers, name)(0.1)
+        for number in range(21):
+            if again and number == 20:
+                before = len(optimizer.variables)
+                go_on_with(optimizer, variables)
+                assert len(optimizer.variables) == before
+            optimizer.apply([keras.ops.full(one.shape, 1.0 + number % 3) for one in variables], variables)
+        ended.append([array(one) for one in variables])
+    np.testing.assert_array_equal(ended[0][0], ended[1][0])
+    np.testing.assert_array_equal(ended[0][1], ended[1][1])
 
 
 def test_a_model_of_your_own_on_a_backbone(checkpoints):

@@ -154,3 +154,15 @@ def test_an_optimizer_goes_on_with_other_variables_and_keeps_the_moments():
     optimizer.apply_gradients([(tf.constant(1.0), b), (tf.constant(1.0), c)])
     # The first steps are 0.5, the second 0.5 and half of the one before.
     assert [float(variable) for variable in (a, b, c)] == [0.5, -0.25, 0.5]
+
+
+def test_nadam_goes_on_with_the_same_variables_as_if_nothing_had_been():
+    ended = []
+    for again in (False, True):
+        variable, optimizer = tf.Variable(1.0), keras.optimizers.Nadam(0.1)
+        for number in range(21):
+            if again and number == 20:
+                go_on_with(optimizer, [variable])
+            optimizer.apply_gradients([(tf.constant(1.0 + number % 3), variable)])
+        ended.append(float(variable))
+    assert ended[0] == ended[1]

@@ -4,6 +4,8 @@ import contextlib
 import io
 import os
 import pathlib
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -55,6 +57,22 @@ def test_one_stream_is_not_two_files(tmp_path, options):
             InputError, match="--validation .* is the stream that --train reads, which can be read once: give a file"
         ):
             options(train_file=path, validation=path).check()
+
+
+# Prints a word, and ends with the number of the file that it opens then.
+PROGRAM = """
+import sys
+from tf_adapters.cli import main
+main.main = lambda: print("chosen \u597d") or sys.stderr.flush() or open(sys.argv[1], "w").fileno()
+main.entry_point()
+"""
+
+
+@pytest.mark.parametrize("closed, said", [("", b"chosen \\u597d\n"), ("<&- >&- 2>&-", b"")])
+def test_standard_streams_may_be_closed_and_may_know_few_characters(tmp_path, closed, said):
+    words = ["sh", "-c", f'"$0" "$@" {closed}', sys.executable, "-c", PROGRAM, tmp_path / "out"]
+    done = subprocess.run(words, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert (done.stdout, done.returncode) == (said, 3), done.stderr
 
 
 def test_a_part_of_a_pipe_is_refused(refused, adapter_directory, tmp_path):

@@ -89,19 +89,25 @@ def go_on_with(optimizer, variables):
         name: list(values)
         for name, values in vars(inner).items()
         if isinstance(values, list) and name not in ("_variables", "_trainable_variables")
-        and len(values) == len(before) and before and all(isinstance(value, keras.Variable) for value in values)
+        and len(values) == len(before) and any(isinstance(value, keras.Variable) for value in values)
+        and all(value is None or isinstance(value, keras.Variable) for value in values)
     }  # fmt: skip
-    moments = {id(variable) for values in slots.values() for variable in values}
+    of_all = {name: value for name, value in vars(inner).items() if isinstance(value, keras.Variable)}
     with unlocked(inner):
-        for variable in [one for one in inner._variables if id(one) in moments]:
-            inner._tracker.untrack(variable)
         inner._trainable_variables_indices.clear()
         inner.built = False
         inner.build(variables)
+        # Nadam's product of its momenta goes on as `iterations` does.
+        made_anew = {name: value for name, value in of_all.items() if getattr(inner, name) is not value}
+        gone = {id(variable) for values in (*slots.values(), made_anew.values()) for variable in values}
+        for variable in [one for one in inner._variables if id(one) in gone]:
+            inner._tracker.untrack(variable)
+    for name, value in made_anew.items():
+        getattr(inner, name).assign(value)
     places = {id(variable): place for place, variable in enumerate(inner._trainable_variables)}
     for name, values in slots.items():
         for variable, value in zip(before, values):
-            if id(variable) in places:
+            if value is not None and id(variable) in places:
                 getattr(inner, name)[places[id(variable)]].assign(value)
 
 

@@ -170,9 +170,13 @@ def go_on_with(optimizer, variables):
         and all(isinstance(value, tf.Variable) for value in values)
     }  # fmt: skip
     moments = {id(variable) for values in slots.values() for variable in values}
+    # Nadam's product of its momenta, and how many there are, go on as `iterations` does.
+    of_all = {name: value for name, value in vars(inner).items() if name.startswith("_u_product")}
     inner._variables = [variable for variable in inner._variables if id(variable) not in moments]
     inner._built = False
     inner.build(variables)
+    for name, value in of_all.items():
+        setattr(inner, name, value)
     for name, values in slots.items():
         for key, value in zip(before, values):
             if key in inner._index_dict:

@@ -23,6 +23,20 @@ from benchmarks.result import ROOT
 #: `-k` behind a colon.
 # fmt: off
 MUTATIONS = [
+    ("training/fit.py", "held.enter_context(only_writer(output, wait=0))", "pass", "interrupted:one_process"),
+    ("training/disk.py", "with only_writer(output, wait=0):", "if True:", "interrupted:one_process"),
+    ("saving/atomic.py", "if _HELD.get(key) == thread:", "if False:", "interrupted:one_process"),
+    ("saving/atomic.py", "_wait_for(handle, folder, wait)", "pass", "interrupted:one_process"),
+    ("cli/directories.py", 'else path.with_name(f"{path.name}-trained")', "else path", "interrupted:comes_after"),
+    ("cli/main.py", "os.open(os.devnull, os.O_RDWR)", "pass", "pipes:standard_streams"),
+    ("cli/main.py", 'sys.stdout.reconfigure(errors="backslashreplace")', "pass", "pipes:standard_streams"),
+    ("cli/report.py", 'name.replace("$", r"\\$")', "name", "evaluate:confusion"),
+    ("_keras_internals.py", "        setattr(inner, name, value)\n", "        pass\n", "keras_internals:nadam"),
+    ("_keras3_internals.py", "getattr(inner, name).assign(value)\n    places", "pass\n    places",
+     "keras_hub:as_if_nothing"),
+    ("_keras3_internals.py", "(*slots.values(), made_anew.values())", "slots.values()", "keras_hub:as_if_nothing"),
+    ("_keras3_internals.py", "all(value is None or isinstance(value, keras.Variable) for", "all(value is not None for",
+     "keras_hub:as_if_nothing"),
     ("tasks/analysis.py", "if several and len(labels) == 1:", "if False:", "evaluate:report"),
     ("serving/convert.py", 'if quantize == "none" else contextlib.nullcontext()', "", "runtimes:eight_bits"),
     ("serving/convert.py", "kept = [*_updates(state), *state", "kept = [*state", "runtimes:eight_bits"),

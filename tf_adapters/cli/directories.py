@@ -174,6 +174,12 @@ def check_folder(output, resume, overwrite, *, marker, what, unfinished=None, le
         raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
 
 
+def next_directory(output):
+    """Where what comes after a folder's own command may go: a directory of its name below `adapters`."""
+    path = pathlib.Path("adapters", output.resolve().name)
+    return path if path.resolve() != output.resolve() else path.with_name(f"{path.name}-trained")
+
+
 def check_new_file(path, *, overwrite, option="--output"):
     """Raise InputError unless a file may be written to `path`."""
     path = pathlib.Path(path)

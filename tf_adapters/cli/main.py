@@ -103,4 +103,18 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
 
 def entry_point():
     """Console script."""
+    _prepare_streams()
     sys.exit(main())
+
+
+def _prepare_streams():
+    """A standard stream that the shell closed (`2>&-`) is nowhere: its number would be the next file's. What the
+    terminal's encoding lacks is shown escaped, as Python does for errors."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))
+    sys.stdout.reconfigure(errors="backslashreplace")

@@ -89,7 +89,7 @@ def predict(
     `tf-adapters predict adapters/film spam=adapters/sms --input messages.csv --output labels.jsonl`
 
     A large file on several machines: `--shard 1/8 --output part-1.jsonl` on the first, `--shard 2/8` on the second; the
-    parts one after the other are the whole file's output (of .csv, each has the header).
+    parts one after the other are the whole file's output, up to rounding (of .csv, each has the header).
 
     A line: `echo 'a quiet, moving film' | tf-adapters predict adapters/rotten-tomatoes --input -`
     """

@@ -10,7 +10,7 @@ import typer
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import TextOptions
-from tf_adapters.cli.directories import check_folder
+from tf_adapters.cli.directories import check_folder, next_directory
 from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, PretrainOptions
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import show_pretraining, through_door_of
@@ -151,7 +151,7 @@ def pretrain(
     show_pretraining(console, whole, output, result, time.monotonic() - started)
     next_options = {
         "--model": None if model == "minilm" else model, "--task": texts.task, "--data-dir": texts.data_dir,
-        "--from-pretrained-adapter": output, "--output": f"adapters/{output.name}",
+        "--from-pretrained-adapter": output, "--output": next_directory(output),
     }  # fmt: skip
     words = [str(word) for pair in next_options.items() if pair[1] for word in pair]
     console.print("Next:" if texts.task else "Next, with your labelled files (--train, --validation):")

@@ -10,6 +10,7 @@ import typer
 from tf_adapters import load_adapter, parameter_counts
 from tf_adapters.cli.quiet import SECONDS_BETWEEN_LINES, bar, counting
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
+from tf_adapters.saving.atomic import only_writer
 from tf_adapters.training.disk import discard_seeds
 from tf_adapters.training.experiment import Observer
 from tf_adapters.training.run import FitResult, Reporter
@@ -115,8 +116,9 @@ class Runner(Observer):
             show_seeds(self.console, runs)
 
     def _run_once(self, output, resume):
-        if not resume and self.cluster.chief:
-            discard_seeds(output)
+        if not resume and self.cluster.chief and output.is_dir():
+            with only_writer(output, wait=0):
+                discard_seeds(output)
         task = self.experiment.task_of()
         model, tokenizer = self._build()
         self._announce(task, model)

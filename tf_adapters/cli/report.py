@@ -266,14 +266,15 @@ def check_plot(path):
 
 def draw_confusion(result, path):
     """Draw the confusion matrix of one result of `evaluate`: colours are shares of a true label's rows."""
-    counts, names = np.array(result["confusion"]), list(result["classes"])
+    # Two dollar signs would begin and end a formula.
+    counts, names = np.array(result["confusion"]), [name.replace("$", r"\$") for name in result["classes"]]
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = max(4.0, 1.5 + 0.45 * len(names))
     figure, axes = _figure(side + 1, side)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="predicted", ylabel="true", title=result["data"])
+    axes.set(xlabel="predicted", ylabel="true", title=result["data"].replace("$", r"\$"))
     if len(names) <= 20:
         for (row, column), count in np.ndenumerate(counts):
             color = "white" if shares[row, column] > 0.5 else "black"

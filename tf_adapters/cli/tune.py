@@ -12,7 +12,7 @@ import typer
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
-from tf_adapters.cli.directories import check_folder, json_text
+from tf_adapters.cli.directories import check_folder, json_text, next_directory
 from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import draw_trials, predict_held_out, right_aligned
@@ -283,7 +283,7 @@ def _finish(console, hypermodel, rows, output, settings, chosen):
     copy_adapter(best["folder"], output / BEST_FOLDER)
     words = ["tf-adapters", "train", "--model", settings["model"], *chosen.words(), *best["words"]]
     words += [] if settings["precision"] == "float32" else ["--precision", settings["precision"]]
-    command = shlex.join([*words, "--output", f"adapters/{output.name}"])
+    command = shlex.join([*words, "--output", str(next_directory(output))])
     for row in rows:
         row["folder"] = str(row["folder"].relative_to(output))
     test = _score_test(console, hypermodel, output / BEST_FOLDER)

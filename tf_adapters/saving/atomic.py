@@ -11,6 +11,8 @@ import re
 import secrets
 import shutil
 import stat
+import threading
+import time
 
 from tf_adapters.errors import InputError
 from tf_adapters.paths import to_path
@@ -58,19 +60,58 @@ def folder_beside(path):
         os.close(handle)
 
 
+_HELD = {}  # the thread that holds a folder, by the folder's device and number
+
+
 @contextlib.contextmanager
-def only_writer(folder):
-    """Make a folder, if it is not there, and hold it for the block: of two writers in it the second waits; InputError
-    if it cannot be made."""
+def only_writer(folder, *, wait=60.0):
+    """Make a folder, if it is not there, and hold it for the block; what this thread holds already is its own.
+
+    Args:
+        folder: path.
+        wait: float, for so many seconds the second of two writers waits: another save ends soon, a run does not.
+
+    Raises:
+        InputError: another writer has it, or it cannot be made.
+    """
+    folder = to_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = _locked(folder)
+        handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {reason(error)}.") from None
     try:
-        yield
+        about, thread = os.fstat(handle), threading.get_ident()
+        key = about.st_dev, about.st_ino
+        if _HELD.get(key) == thread:
+            yield
+            return
+        _wait_for(handle, folder, wait)
+        try:
+            _HELD[key] = thread
+            yield
+        finally:
+            _HELD.pop(key, None)
     finally:
         os.close(handle)
+
+
+def _wait_for(handle, folder, seconds):
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= ends:
+                raise InputError(
+                    f"{folder} is being written by another process, or by another thread: wait until it ends, or give "
+                    "another directory."
+                ) from None
+            time.sleep(0.05)
+            continue
+        except OSError:
+            pass  # the file system has no locks
+        return
 
 
 def remove_folder(path):

@@ -15,7 +15,7 @@ from tf_adapters._installation import versions
 from tf_adapters.errors import NAME, DivergedError, InputError
 from tf_adapters.paths import finite, parse_json, read_json, to_path
 from tf_adapters.ranges import choices_of
-from tf_adapters.saving.atomic import holds_files, reason, remove_file, remove_folder, write_text
+from tf_adapters.saving.atomic import holds_files, only_writer, reason, remove_file, remove_folder, write_text
 from tf_adapters.studies.figure import SUMMARY_FILE, write_figure
 from tf_adapters.studies.rows import LOADED
 from tf_adapters.training.disk import RESUME_FOLDER, read_log, refuse_other
@@ -60,19 +60,20 @@ def run(study, output, *, resume=False, overwrite=False, observer=None):
         raise InputError("{output} holds other files than a study: give another folder.", output=output)
     LOADED.clear()  # the files may be others by now
     study.check_inputs()
-    if begun and overwrite:
-        clear(output, study.name)
-    lab = Lab(output, study, resume=resume, observer=observer)
-    try:
-        study.measure(lab)
-    except InputError:
-        if not (begun and resume) and not lab.values:
-            # Refused before there is anything to go on with: the folder is free again.
-            clear(output)
-            with contextlib.suppress(OSError):
-                output.rmdir()
-        raise
-    return lab.finish()
+    with only_writer(output, wait=0):
+        if begun and overwrite:
+            clear(output, study.name)
+        lab = Lab(output, study, resume=resume, observer=observer)
+        try:
+            study.measure(lab)
+        except InputError:
+            if not (begun and resume) and not lab.values:
+                # Refused before there is anything to go on with: the folder is free again.
+                clear(output)
+                with contextlib.suppress(OSError):
+                    output.rmdir()
+            raise
+        return lab.finish()
 
 
 def clear(folder, name=None):

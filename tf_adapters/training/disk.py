@@ -14,7 +14,15 @@ import numpy as np
 
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.paths import check_readable, parse_json, read_json, to_path
-from tf_adapters.saving.atomic import remove_dead, remove_file, remove_folder, replacing, write_safetensors, write_text
+from tf_adapters.saving.atomic import (
+    only_writer,
+    remove_dead,
+    remove_file,
+    remove_folder,
+    replacing,
+    write_safetensors,
+    write_text,
+)
 from tf_adapters.saving.settings import SETTINGS_FILE
 from tf_adapters.tasks.analysis import summary_of_seeds
 
@@ -119,13 +127,14 @@ def clear(output):
     """Remove all that is in a directory; killed meanwhile, `is_to_be_cleared` says so."""
     marker = output / RESUME_FOLDER
     try:
-        remove_folder(marker)
-        marker.mkdir(parents=True)
-        # What says that there is an adapter first, and each folder in one stroke: what is left is whole.
-        for path in sorted(output.iterdir(), key=lambda path: path.name != SETTINGS_FILE):
-            if path != marker:
-                _remove(path)
-        marker.rmdir()
+        with only_writer(output, wait=0):
+            remove_folder(marker)
+            marker.mkdir(parents=True)
+            # What says that there is an adapter first, and each folder in one stroke: what is left is whole.
+            for path in sorted(output.iterdir(), key=lambda path: path.name != SETTINGS_FILE):
+                if path != marker:
+                    _remove(path)
+            marker.rmdir()
     except OSError as error:
         raise InputError(f"{output} cannot be cleared: {error.strerror}.") from None
 

@@ -20,7 +20,7 @@ from tf_adapters.models.trainable import cast_frozen, set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import check_seeds
 from tf_adapters.recipes import Recipe, get_recipe
-from tf_adapters.saving.atomic import remove_folder
+from tf_adapters.saving.atomic import only_writer, remove_folder
 from tf_adapters.saving.directory import keep_result, load_adapter
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.pretrained import fuse_adapters, load_pretrained_adapter
@@ -232,13 +232,18 @@ class Experiment:
         Raises:
             InputError: as `fit`; or `output` was begun with other settings, or is no interrupted run.
         """
-        output, observer, first = to_path(output), observer or Observer(), self.settings.seed
+        output = to_path(output)
+        if resume and not (output / SEEDS_FILE).exists():
+            raise InputError(f"{output} holds no seeds to go on with: start them without {{resume}}.", resume=resume)
+        check_seeds(self.settings.seed, seeds)
+        refuse_workers(self.strategy, "several seeds")
+        with only_writer(output, wait=0):
+            return self._run_seeds(output, seeds, resume, observer or Observer())
+
+    def _run_seeds(self, output, seeds, resume, observer):
         if not resume:
             remove_folder(output / RESUME_FOLDER)
-        elif not (output / SEEDS_FILE).exists():
-            raise InputError(f"{output} holds no seeds to go on with: start them without {{resume}}.", resume=resume)
-        check_seeds(first, seeds)
-        refuse_workers(self.strategy, "several seeds")
+        first = self.settings.seed
         task = self.task_of(first)
         metric = METRICS[task.metric].primary
         runs = SeedRuns(

@@ -1,5 +1,6 @@
 """Trains a task by `model.fit`, keeps the best epoch, and survives being killed."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Optional
 
 from tf_adapters._types import Model, PathLike
@@ -10,6 +11,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import frozen_digest, learned_variables
 from tf_adapters.models.transaction import transaction
 from tf_adapters.paths import to_path
+from tf_adapters.saving.atomic import only_writer
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.batching import padding_multiple, steps_per_epoch
 from tf_adapters.training.run import FitResult, Reporter, Run
@@ -73,14 +75,16 @@ def fit(
             settings=settings,
         )
     strategy = strategy_for(model, strategy)
-    with scope_of(strategy):
-        run = _begun(model, task, tokenizer, to_path(output), settings, kind, resume, reporter or Reporter(), strategy)
-        return run.train()
+    with contextlib.ExitStack() as held:
+        held.enter_context(scope_of(strategy))
+        given = kind, resume, reporter or Reporter(), strategy
+        return _begun(model, task, tokenizer, to_path(output), settings, *given, held).train()
 
 
 @transaction
-def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, strategy):
-    """The `Run` before its next step; what is refused until then leaves the model as it was."""
+def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, strategy, held):
+    """The `Run` before its next step, which has its folder for as long as `held`, an `ExitStack`, is open; what is
+    refused until then leaves the model as it was."""
     state = _checked_state(model)
     check_packages(settings.to_dict())
     kind = kind or get_kind(task.kind)
@@ -137,6 +141,8 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
     )
     if resume:
         run.restore()
+    if workers.chief:
+        held.enter_context(only_writer(output, wait=0))
     return run
 
 

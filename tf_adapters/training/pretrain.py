@@ -12,7 +12,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.trainable import cast_frozen, set_trainable
 from tf_adapters.paths import to_path
 from tf_adapters.ranges import in_range
-from tf_adapters.saving.atomic import remove_dead, remove_folder
+from tf_adapters.saving.atomic import only_writer, remove_dead, remove_folder
 from tf_adapters.saving.directory import load_adapter
 from tf_adapters.saving.settings import SETTINGS_FILE, read_settings
 from tf_adapters.training.disk import HEAD_FOLDER, RESUME_FOLDER, refuse_other
@@ -127,39 +127,40 @@ def pretrain(
     whole = TrainingSettings(
         steps=steps, period=save_every, keep_periods=True, learning_rate=learning_rate, seed=seed, **settings
     )
-    head = None
-    if fit_head_steps:
-        folder = output / HEAD_FOLDER
-        begun = resume and (folder / RESUME_FOLDER).is_dir()
-        if not resume:
-            remove_folder(folder)
-        if begun or not (folder / SETTINGS_FILE).exists():
-            set_trainable(model, "head")
-            of_head = dict(steps=fit_head_steps, period=fit_head_steps, learning_rate=head_learning_rate)
-            own = dataclasses.replace(whole, keep_periods=False, mixout=0.0, **of_head)
-            try:
-                result = fit(
-                    model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter,
-                    strategy=strategy,
-                )  # fmt: skip
-            except DivergedError as error:
-                message = error.template.replace("{learning_rate}", "{head_learning_rate}")
-                raise DivergedError(message, head_learning_rate=NAME) from None
-            if result.interrupted:
-                return PretrainResult(None, result)
-        else:
-            remove_dead(folder)
-            saved, now = read_settings(folder), {"learning_rate": head_learning_rate, "seed": seed}
-            refuse_other(
-                folder, "a head that was fitted", {**saved["training"], **saved["task"]}, kind.settings() | now
-            )
-        load_adapter(model, folder)
-        head = {name.removeprefix("validation "): value for name, value in read_settings(folder)["metrics"].items()}
-    if adapter is not None:
-        add_adapters(model, adapter, seed=seed, fast=fast)
-    set_trainable(model, "full" if adapter is None else "adapters", head=adapter is None)
-    if state.door.NAME == "transformers":
-        cast_frozen(model)
-    begun = resume and (output / RESUME_FOLDER).is_dir()
-    run = fit(model, texts, tokenizer, output, whole, kind=kind, resume=begun, reporter=reporter, strategy=strategy)
-    return PretrainResult(head, run)
+    with only_writer(output, wait=0):
+        head = None
+        if fit_head_steps:
+            folder = output / HEAD_FOLDER
+            begun = resume and (folder / RESUME_FOLDER).is_dir()
+            if not resume:
+                remove_folder(folder)
+            if begun or not (folder / SETTINGS_FILE).exists():
+                set_trainable(model, "head")
+                of_head = dict(steps=fit_head_steps, period=fit_head_steps, learning_rate=head_learning_rate)
+                own = dataclasses.replace(whole, keep_periods=False, mixout=0.0, **of_head)
+                try:
+                    result = fit(
+                        model, texts, tokenizer, folder, own, kind=kind, resume=begun, reporter=head_reporter,
+                        strategy=strategy,
+                    )  # fmt: skip
+                except DivergedError as error:
+                    message = error.template.replace("{learning_rate}", "{head_learning_rate}")
+                    raise DivergedError(message, head_learning_rate=NAME) from None
+                if result.interrupted:
+                    return PretrainResult(None, result)
+            else:
+                remove_dead(folder)
+                saved, now = read_settings(folder), {"learning_rate": head_learning_rate, "seed": seed}
+                refuse_other(
+                    folder, "a head that was fitted", {**saved["training"], **saved["task"]}, kind.settings() | now
+                )
+            load_adapter(model, folder)
+            head = {name.removeprefix("validation "): value for name, value in read_settings(folder)["metrics"].items()}
+        if adapter is not None:
+            add_adapters(model, adapter, seed=seed, fast=fast)
+        set_trainable(model, "full" if adapter is None else "adapters", head=adapter is None)
+        if state.door.NAME == "transformers":
+            cast_frozen(model)
+        begun = resume and (output / RESUME_FOLDER).is_dir()
+        run = fit(model, texts, tokenizer, output, whole, kind=kind, resume=begun, reporter=reporter, strategy=strategy)
+        return PretrainResult(head, run)

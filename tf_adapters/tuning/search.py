@@ -20,7 +20,7 @@ from tf_adapters.models.transformers.loading import find_files, read_config
 from tf_adapters.paths import parse_json, read_json, to_path
 from tf_adapters.ranges import check_choice, check_seeds, in_range
 from tf_adapters.recipes import changed_adapter, get_recipe
-from tf_adapters.saving.atomic import reason, remove_file, remove_folder, write_text
+from tf_adapters.saving.atomic import only_writer, reason, remove_file, remove_folder, write_text
 from tf_adapters.saving.directory import load_trained
 from tf_adapters.saving.settings import SETTINGS_FILE, read_settings, sha256_of
 from tf_adapters.tasks.metrics import METRICS
@@ -352,8 +352,9 @@ class AdapterTuner(keras_tuner.Tuner):
             InputError: the folder cannot be written to; a chief cannot listen at its address, or does not answer.
             FatalError: of keras-tuner; training came to an error.
         """
+        alone = contextlib.nullcontext() if self.is_worker else only_writer(self.project_dir, wait=0)
         # keras-tuner prints one for each trial that diverged, beside the message that it keeps.
-        with without_tracebacks(), _said(self.project_dir):
+        with without_tracebacks(), _said(self.project_dir), alone:
             return super().search(*arguments, **settings)
 
     def pre_create_trial(self):
