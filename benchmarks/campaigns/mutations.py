@@ -23,6 +23,7 @@ from benchmarks.result import ROOT
 #: `-k` behind a colon.
 # fmt: off
 MUTATIONS = [
+    ("models/keras_files.py", 'path.endswith((".h5", ".json"))', 'path.endswith(".h5")', "keras_weights:does_not_fit"),
     ("training/fit.py", "held.enter_context(only_writer(output, wait=0))", "pass", "interrupted:one_process"),
     ("training/disk.py", "with only_writer(output, wait=0):", "if True:", "interrupted:one_process"),
     ("saving/atomic.py", "if _HELD.get(key) == thread:", "if False:", "interrupted:one_process"),
@@ -243,7 +244,6 @@ MUTATIONS = [
     ("models/state.py", "mark.adapters and mark is not state", "mark is not state", "two_models"),
     ("models/state.py", "and not all(mark is state for mark in marks)", "and False", "two_models:exchanged"),
     ("saving/atomic.py", "temporary.chmod(mode)", "pass", "atomic:umask"),
-    ("saving/atomic.py", "handle = _locked(folder)", "handle = os.open(folder, os.O_RDONLY)", "directory:writers"),
     ("text/tokenizer.py", "(number >= size or token in of_text - set(cut))", "False", "wordpiece:added byte_bpe:added"),
     ("text/wordpiece.py", " and not alone:", ":", "wordpiece"),
     ("adapterhub/torch_files.py", "if opcode.name not in _OPCODES:", "if False:", "torch_files"),

@@ -8,6 +8,7 @@ import os
 
 from tf_adapters.errors import InputError
 from tf_adapters.models.origin import check_not_cast, checksum, is_cast
+from tf_adapters.paths import read_json
 
 # Keras builds a whole model anew from its configuration, which knows of no adapter; transformers and KerasHub drop
 # weights that their classes have no place for. What acts, what trains and what the encoder has without adapters would
@@ -129,15 +130,17 @@ def _check_adapters_came(state, path):
     adapter has another name, or stands or is shared otherwise, Keras says nothing."""
     wanted = [state.door.array(variable) for variable in state.adapter_variables()]
     shapes, read = {tuple(value.shape) for value in wanted}, {}
-    if path.endswith(".h5"):
+    if path.endswith((".h5", ".json")):
         import h5py
 
-        def look(name, item):
-            if getattr(item, "shape", None) in shapes:
-                read[name] = item[()]
+        for number, part in enumerate(_parts(path)):
 
-        with h5py.File(path) as file:
-            file.visititems(look)
+            def look(name, item, number=number):
+                if getattr(item, "shape", None) in shapes:
+                    read[f"{number}/{name}"] = item[()]
+
+            with h5py.File(part) as file:
+                file.visititems(look)
     elif os.path.exists(f"{path}.index"):
         import tensorflow as tf
 
@@ -154,6 +157,15 @@ def _check_adapters_came(state, path):
         raise InputError(
             f"load_weights: {path} has another adapter than {state.active!r}: add one of its name, method and places."
         )
+
+
+def _parts(path):
+    """The HDF5 files of a file of weights: itself, or those that Keras 3 wrote beside an index (`max_shard_size`)."""
+    if path.endswith(".h5"):
+        return [path]
+    files = read_json(path, "save it again")["weight_map"].values()
+    names = {name for each in files for name in (each if isinstance(each, list) else [each])}
+    return [os.path.join(os.path.dirname(path), name) for name in sorted(names)]
 
 
 def _frozen(model, state):

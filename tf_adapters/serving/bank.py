@@ -244,16 +244,16 @@ class AdapterBank:
 
     def _stored(self, parts, graph):
         """Put parts into free rows; returns the `BankedTask`, to which no name leads yet."""
-        rows, pools, sites, encoder = {}, {}, {}, self._encoder
+        rows, pools, sites, encoder, places = {}, {}, {}, self._encoder, graph.sites
         for kind, size in dict.fromkeys(adapter[:2] for adapter in parts.adapters.values()):
             known = [pool for pool in graph.pools if type(pool) is kind and pool.size == size]
             pool = known[0] if known else kind(size, encoder.ops, dtype=self.storage)
             mine = {key: row for key, (*of, row) in parts.adapters.items() if of == [kind, size]}
             rows[pool] = Rows(pool.table, pool.put(list(mine.values())))
-            adapters, sites[pool] = list(mine), np.full(len(graph.sites), -1)
+            adapters, sites[pool] = list(mine), np.full(len(places), -1)
             for site, key in parts.sites.items():
                 if key in mine:
-                    sites[pool][graph.sites[site]], pools[site[1]] = adapters.index(key), pool
+                    sites[pool][places[site]], pools[site[1]] = adapters.index(key), pool
         if parts.norms is not None:
             rows["norms"] = Rows(graph.norms, graph.norms.put(parts.norms[np.newaxis]))
         if parts.pooler is not None:
