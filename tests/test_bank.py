@@ -34,6 +34,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.pipeline import load_pipeline
 from tf_adapters.serving import export, versions
 from tf_adapters.serving.bank import outputs_by_task
+from tf_adapters.serving.bank_graph import BankTasks
 from tf_adapters.text import WordPiece
 
 TEXTS = ["a great film", "", "dull " * 40, "the plot was not awful, but bad!", "\u00e9t\u00e9 \u4e2d x9", "great " * 9]
@@ -102,6 +103,14 @@ def alone(directories, name, texts=TEXTS, pairs=PAIRS):
 
 def numpy_of(answer):
     return {name: value.numpy() for name, value in answer.items()}
+
+
+def test_of_a_task_that_comes_the_others_are_not_looked_at(few):
+    """Or the time to fill a bank grew with the square of its tasks."""
+    of_film = BankTasks({"film": few.tasks["film"]}, few._now.graph).graph
+    assert of_film != few._now.graph
+    added = BankTasks({**few.tasks, "film": None}, of_film, "similar").graph
+    assert added == BankTasks(few.tasks, of_film).graph == few._now.graph
 
 
 @pytest.mark.slow

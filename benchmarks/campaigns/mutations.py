@@ -63,6 +63,8 @@ MUTATIONS = [
     ("models/site.py", "self.original(self.routes.before(self.site, inputs))", "self.original(inputs)",
      "bank_methods:several"),
     ("serving/bank_graph.py", "rows if len(self.pools) == 1 else", "rows if True else", "bank_methods:several"),
+    ("serving/bank_graph.py", "tasks.values() if new is None else [tasks[new]]", "tasks.values()",
+     "bank:are_not_looked_at"),
     ("serving/bank_graph.py", "mine[0] = ~tf.reduce_any(mine[1:], 0)", "pass", "bank_methods:bert"),
     ("serving/task_parts.py", "if dense is not None and place not in", "if False and place not in",
      "bank_methods:routed_form"),

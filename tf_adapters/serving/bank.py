@@ -222,9 +222,9 @@ class AdapterBank:
 
     # Changes
 
-    def _become(self, tasks, graph):
+    def _become(self, tasks, graph, new=None):
         """All that a change changes; a call reads it once."""
-        self._now = BankTasks(tasks, graph)
+        self._now = BankTasks(tasks, graph, new)
 
     def _put(self, name, directory, new):
         if not isinstance(name, str) or not name or not is_encodable(name):
@@ -239,7 +239,7 @@ class AdapterBank:
             check_finite(stored, directory, dtype=self.storage)
             task = self._stored(parts, graph)
             graph = dataclasses.replace(graph, tokenizer=parts.tokenizer) if graph.tokenizer is None else graph
-            self._become({**self.tasks, name: task}, graph)
+            self._become({**self.tasks, name: task}, graph, name if new and self.tasks else None)
             return self
 
     def _stored(self, parts, graph):

@@ -308,6 +308,8 @@ class BankTasks:
     Args:
         tasks: dict from name to `BankedTask`.
         before: `BankGraph`, which is taken over where it can answer for these tasks too.
+        new: name of the one task that `before` does not answer for yet, or None: all are looked through, for which a
+            bank of thousands has no time while it is filled.
 
     Attributes:
         tasks: as given.
@@ -317,14 +319,17 @@ class BankTasks:
         numbers: dict from a task's name, bytes, to its row in the tables.
     """
 
-    def __init__(self, tasks, before):
+    def __init__(self, tasks, before, new=None):
         self.tasks = tasks
-        texts = _in_order(before.texts, [(task.text_pairs, task.max_length) for task in tasks.values()])
+        known = dataclasses.replace(before, own_poolers=False, stands=(), heads=(), texts=()) if new is None else before
+        tasks = tasks.values() if new is None else [tasks[new]]
+        texts = _in_order(before.texts, [*known.texts, *((task.text_pairs, task.max_length) for task in tasks)])
+        stands = [*known.stands, *(stand for task in tasks for stand in task.pools.items())]
         graph = dataclasses.replace(
             before,
-            own_poolers=any("pooler" in task.rows for task in tasks.values()),
-            stands=_in_order(before.stands, [stand for task in tasks.values() for stand in task.pools.items()]),
-            heads=_in_order(before.heads, [task.heads for task in tasks.values()]),
+            own_poolers=known.own_poolers or any("pooler" in task.rows for task in tasks),
+            stands=_in_order(before.stands, stands),
+            heads=_in_order(before.heads, [*known.heads, *(task.heads for task in tasks)]),
             texts=texts or before.texts[:1],  # rows without a task are cut too
             functions={},
         )
