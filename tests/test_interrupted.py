@@ -24,9 +24,14 @@ from tf_adapters.errors import InputError
 from tf_adapters.saving import atomic
 from tf_adapters.saving.directory import read_adapter
 from tf_adapters.serving import export
+from tf_adapters.studies import lab
 from tf_adapters.training import disk
+from tf_adapters.training import pretrain as pretraining
 from tf_adapters.training.disk import SeedRuns
+from tf_adapters.training.experiment import Experiment
 from tf_adapters.training.run import Reporter
+from tf_adapters.training.settings import TrainingSettings
+from tf_adapters.tuning.search import AdapterTuner
 
 TEMPORARY = ".0123456789abcdef.tf_adapters.tmp"
 COMMANDS = {"train": train, "seeds": train, "tune": tune, "pretrain": pretrain}
@@ -159,6 +164,28 @@ def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step_and_one_process_ha
     threading.Timer(0.3, os.close, [handle]).start()
     with atomic.only_writer(output), pytest.raises(Started):  # the first waits, and has it for what follows
         run()
+
+
+def test_pretraining_seeds_a_study_and_a_search_have_their_folder_to_themselves(checkpoint, one_block, tmp_path):
+    files = {name: write_csv(tmp_path / f"{name}.csv", 4) for name in ("train", "validation")}
+    experiment = Experiment(
+        str(one_block), task_from_files(**files), "default", TrainingSettings(epochs=1, learning_rate=1e-3)
+    )
+    model, output = load_backbone(checkpoint, head="masked-lm"), tmp_path / "output"
+    wordpiece, settings = load_tokenizer(model, max_length=16), dict(steps=1, save_every=1, learning_rate=1e-3)
+    study = SimpleNamespace(name="sharing", packages=(), check_inputs=lambda: None)
+    output.mkdir()
+    handle = os.open(output, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as a run in another process has it
+    for run in (
+        lambda: pretraining.pretrain(model, None, wordpiece, output=output, adapter=None, **settings),
+        lambda: experiment.run_seeds(output, 2),
+        lambda: lab.run(study, output),
+        lambda: AdapterTuner.search(SimpleNamespace(is_worker=False, project_dir=str(output))),
+    ):
+        is_refused("is being written by another process", run)
+    assert list(output.iterdir()) == []
+    os.close(handle)
 
 
 def test_an_export_that_was_killed_right_after_its_end_leaves_nothing_for_good(tmp_path):

@@ -42,7 +42,7 @@ def panels(figure, titles, *, width=3.4, height=2.9, columns=3):
     figure.set_size_inches(max(WIDTH, width * columns), max(HEIGHT, height * rows))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, title in zip(axes, titles):
-        panel.set_title(title)
+        panel.set_title(title, parse_math=False)  # a label may have a "$"
     for panel in axes[len(titles) :]:
         panel.remove()
     return list(axes[: len(titles)])

@@ -41,7 +41,8 @@ def run(study, output, *, resume=False, overwrite=False, observer=None):
     Returns: the summary, a dict.
 
     Raises:
-        InputError: the folder holds another study, or other files; options do not fit what is there.
+        InputError: the folder holds another study, or other files, or another process writes to it; options do not fit
+            what is there.
         Stopped: a signal came; `resume` goes on.
 
     Example:

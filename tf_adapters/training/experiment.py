@@ -230,7 +230,8 @@ class Experiment:
         Returns: `SeedRuns`, whose `finish` was called. If it was interrupted, None.
 
         Raises:
-            InputError: as `fit`; or `output` was begun with other settings, or is no interrupted run.
+            InputError: as `fit`; or `output` was begun with other settings, or is no interrupted run, or another
+                process writes to it.
         """
         output = to_path(output)
         if resume and not (output / SEEDS_FILE).exists():

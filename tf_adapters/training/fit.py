@@ -61,8 +61,8 @@ def fit(
     Returns: `FitResult`. The model has the best epoch's weights.
 
     Raises:
-        InputError: a value out of range, nothing to resume, another run's state; its
-            subclass DivergedError: a loss that is not finite.
+        InputError: a value out of range, nothing to resume, another run's state, another process that writes to
+            `output`; its subclass DivergedError: a loss that is not finite.
     """
     if output is None:
         raise InputError("{output}: give the directory to write.", output=None)

@@ -349,7 +349,8 @@ class AdapterTuner(keras_tuner.Tuner):
         """Search; as keras-tuner's, whose arguments go to `run_trial`.
 
         Raises:
-            InputError: the folder cannot be written to; a chief cannot listen at its address, or does not answer.
+            InputError: the folder cannot be written to, or another process does; a chief cannot listen at its address,
+                or does not answer.
             FatalError: of keras-tuner; training came to an error.
         """
         alone = contextlib.nullcontext() if self.is_worker else only_writer(self.project_dir, wait=0)
