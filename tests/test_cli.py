@@ -273,6 +273,9 @@ def test_info_of_a_configuration_counts_what_each_recipe_trains(cli, checkpoint,
     assert recipes["hu-2022"]["adapter"] == 4 * 8 * 2 * (32 + 32) and recipes["hu-2022"]["layer_norm"] == 0
     assert recipes["liu-2022"]["adapter"] == 4 * (32 + 32 + 64)
     table = cli("info", tmp_path).out
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset" / "config.json").write_text('{"registered_name": "keras_hub>BertBackbone"}')
+    assert "info has no table of presets" in cli("info", tmp_path / "preset").err
     assert f"{8 * (2 * 64 * 32 + 32 + 64):,}" in table
     # Those of the same numbers share a row.
     lines = [line.split() for line in table.splitlines() if line.strip().startswith(("default", "houlsby"))]

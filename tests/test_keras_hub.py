@@ -12,6 +12,7 @@ from tests.cases import nightly_but
 from tests.conftest import is_refused
 from tests.families import KERAS_HUB as SIZES
 from tests.keras_hub_models import (
+    BACKEND,
     CONFIGS,
     LABELS,
     PLACES,
@@ -19,6 +20,7 @@ from tests.keras_hub_models import (
     answers,
     array,
     bits,
+    crossentropy,
     first,
     inputs,
     keras,
@@ -133,6 +135,28 @@ def test_another_choice_keeps_the_moments_of_what_still_trains(checkpoints):
         assert np.abs(keras.ops.convert_to_numpy(moment)).max() > 0
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(moment), kept[id(variable)])
     model.fit(inputs("bert")[1], LABELS, verbose=0)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="elsewhere variables keep their values during fit")
+def test_between_the_batches_of_fit_on_jax_nothing_is_changed_or_saved(checkpoints, tmp_path):
+    model = adapted(load_backbone(checkpoints("bert")), name="first")
+    tf_adapters.set_trainable(adapted(model, name="second"))
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=crossentropy())
+    refused = []
+
+    class Asks(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            is_refused("on_epoch_end", tf_adapters.set_active, model, "first")
+            is_refused("on_epoch_end", tf_adapters.add_adapters, model, CONFIGS["houlsby"], name="third")
+            is_refused("on_epoch_end", tf_adapters.save_adapter, model, tmp_path / "saved")
+            refused.append((state_of(model).active, *state_of(model).adapters))
+
+        def on_epoch_end(self, epoch, logs=None):
+            tf_adapters.set_active(model, "first")
+
+    model.fit(inputs("bert")[1], LABELS, batch_size=1, verbose=0, callbacks=[Asks()])
+    assert refused == [("second", "first", "second")] * len(LABELS) and not (tmp_path / "saved").exists()
+    assert state_of(model).active == "first"
 
 
 @pytest.mark.parametrize("name", ["Nadam", "Muon"])

@@ -193,6 +193,11 @@ def sync_state(model):
         model.jax_state_sync()
 
 
+def have_values(variables):
+    """Whether variables have their values; on JAX Keras takes them away until an epoch of `fit` ends."""
+    return all(variable._value is not None for variable in variables)
+
+
 @contextlib.contextmanager
 def values_kept(model):
     """While it lasts, a first step of `fit` that fails leaves variables the values from before; on JAX Keras takes

@@ -113,8 +113,12 @@ def _show_directory(console, directory, as_json):
 def _show_model(console, source, bottleneck_size, as_json):
     from tf_adapters.models.transformers.loading import find_files, read_config
 
-    with console.status(f"Reading the configuration of {source} ..."):
-        family, config = read_config(find_files(source, config_only=True))
+    try:
+        with console.status(f"Reading the configuration of {source} ..."):
+            family, config = read_config(find_files(source, config_only=True))
+    except InputError as error:
+        hint = " info has no table of presets: give a model of transformers." if "door" in error.values else ""
+        raise InputError(error.template + hint, **error.values) from None
     total = family.parameters(config)["total"]
     rows = _recipe_rows(family, config, bottleneck_size)
     if as_json:

@@ -106,8 +106,17 @@ def shape(variable):
     return sizes
 
 
+def _check_readable(variables):
+    if not internals.have_values(variables):
+        raise InputError(
+            "Between the batches of fit, Keras on JAX keeps the model's values to itself: change or save the model in "
+            "on_epoch_end, or after fit."
+        )
+
+
 def array(variable, value=None):
     if value is None:
+        _check_readable([variable])
         # Of one in eight bits what the codes stand for; see `cast_frozen`.
         value = getattr(variable, "_tf_adapters_cast", lambda: variable)()
     return keras.ops.convert_to_numpy(value).reshape(shape(variable))
@@ -454,6 +463,7 @@ class Undo:
     """What a model's objects held at one moment, and the values that variables had before they were assigned."""
 
     def __init__(self, model, state):
+        _check_readable(model.variables)
         self._written, layers = {}, [model, *layers_of(model), state.acting]
         optimizer = getattr(model, "optimizer", None)
         optimizers = [one for one in (optimizer, getattr(optimizer, "inner_optimizer", None)) if one is not None]
