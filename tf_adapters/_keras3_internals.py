@@ -95,6 +95,8 @@ def go_on_with(optimizer, variables):
     of_all = {name: value for name, value in vars(inner).items() if isinstance(value, keras.Variable)}
     with unlocked(inner):
         inner._trainable_variables_indices.clear()
+        # Of which Keras on JAX knows variables by `id`, which a new one may have from one that is gone.
+        getattr(inner, "_exclude_from_weight_decay_cache", {}).clear()
         inner.built = False
         inner.build(variables)
         # Nadam's product of its momenta goes on as `iterations` does.
