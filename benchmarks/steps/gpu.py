@@ -2,9 +2,12 @@
 Keras' own `fit` on random rows, adapters beside full fine-tuning and PyTorch.
 
 On another machine it takes this repository, JAX, Keras 3, KerasHub, NumPy, h5py and safetensors; the arms of PyTorch
-take what torch_environment.py names, and have their batches on the GPU before the first step.
+take what torch_environment.py names, and have their batches on the GPU before the first step. The programs are the
+first door's step, which `hlo` wrote where TensorFlow is; they have random weights, and one batch, on the GPU. JAX makes
+products of float32 in TF32 there, so PyTorch is told to do so too.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -18,7 +21,7 @@ import time
 import numpy as np
 
 from benchmarks.pairing import extremes
-from benchmarks.result import at_least_1, log, make_parser, parse_arguments, provenance, show
+from benchmarks.result import at_least_1, installed_versions, log, make_parser, parse_arguments, provenance, show
 from benchmarks.start import command
 from benchmarks.steps import step_table
 from benchmarks.steps.batches import write_random_bert
@@ -26,6 +29,7 @@ from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origi
 
 ARMS = ("adapters", "full")
 TORCH_ARMS = ("torch-adapters", "torch-compiled-adapters", "torch-full", "torch-compiled-full")
+PROGRAM_ARMS = ("program-fast", "program-adapters", "program-full")
 PRECISIONS = ("float32", "mixed_bfloat16")
 # Products a second that a device makes of dense bfloat16, by its maker's data sheet, in 1e12.
 _PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
@@ -40,13 +44,16 @@ def parse(arguments=None):
     parser.add_argument("--batch-sizes", type=at_least_1, nargs="+", default=[32, 128, 512])
     parser.add_argument("--length", type=at_least_1, default=128, help="tokens of a row, none of them padding")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
-    parser.add_argument("--arms", nargs="+", choices=(*ARMS, *TORCH_ARMS), default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", choices=(*ARMS, *PROGRAM_ARMS, *TORCH_ARMS), default=list(ARMS))
+    parser.add_argument("--programs", type=pathlib.Path, help="folder that `hlo` wrote; for the arms of that name")
     parser.add_argument("--torch-python", default=sys.executable, help="Python with the peers; see torch_environment")
     parser.add_argument("--steps", type=at_least_1, default=30, help="steps in a turn of fit")
     parser.add_argument("--rounds", type=at_least_1, default=5, help="turns; one more comes before, which compiles")
     options = parse_arguments(parser, arguments, "gpu", batch_sizes=[2], length=8, steps=2, rounds=1)
     if options.model not in MODELS and not pathlib.Path(options.model, "config.json").is_file():
         parser.error(f"--model {options.model}: give {', '.join(MODELS)} or a directory with a config.json.")
+    if options.programs is None and set(PROGRAM_ARMS) & set(options.arms):
+        parser.error("the arms of programs take --programs, a folder that `python -m benchmarks hlo` wrote.")
     if shutil.which(options.torch_python) is None:
         parser.error(f"--torch-python {options.torch_python} is no program.")
     return options
@@ -58,16 +65,19 @@ def main():
         return
     options = parse()
     settings = {name: getattr(options, name) for name in ("length", "steps", "rounds")}
+    programs = options.programs and str(options.programs)
     settings["model"], rows = pathlib.Path(options.model).name, []
     for size, precision, arm in itertools.product(options.batch_sizes, options.precisions, options.arms):
         log(f"{arm}, {precision}, {size} rows ...")
         given = {**settings, "model": options.model, "batch_size": size, "precision": precision, "arm": arm}
+        given["programs"] = programs
         rows.append(apart(given, options.torch_python))
         # A run that is cut off has told what it measured.
         log(json.dumps(rows[-1]))
     about = {"device": rows[0]["device"], "versions": {}}
     for row in rows:
-        about["versions"]["torch" if row["arm"] in TORCH_ARMS else "jax"] = row.pop("versions")
+        library = "torch" if row["arm"] in TORCH_ARMS else "jax"
+        about["versions"].setdefault(library, {}).update(row.pop("versions"))
     show({"kind": "gpu", **provenance(), **about, "settings": settings, "rows": rows}, options.output, table)
 
 
@@ -94,8 +104,14 @@ def one(settings):
             write_random_bert(directory, **MODELS[settings["model"]])
         arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": ids[:, :, 1] % 2}
         np.savez(batches, **{f"{name}_{at}": array[at] for name, array in arrays.items() for at in range(steps)})
-        make = torch_arm if arm in TORCH_ARMS else jax_arm
+        make = {**dict.fromkeys(TORCH_ARMS, torch_arm), **dict.fromkeys(PROGRAM_ARMS, ProgramArm.made)}.get(
+            arm, jax_arm
+        )
         given |= {"precision": settings["precision"], "directory": str(directory), "batches": batches}
+        given |= {
+            "steps": steps,
+            "program": settings["programs"] and pathlib.Path(settings["programs"], program_file(settings)),
+        }
         trained, turn, device = make(given)
         config = json.loads((directory / "config.json").read_text())
     seconds = []
@@ -137,6 +153,7 @@ def torch_arm(settings):
     from benchmarks.peers.torch_worker import TorchArm
 
     there = torch.cuda.is_available()
+    torch.set_float32_matmul_precision("high")
     arm = TorchArm({**settings, "device": "cuda" if there else "cpu"})
 
     def turn():
@@ -151,6 +168,61 @@ def torch_arm(settings):
     return arm, turn, about
 
 
+class ProgramArm:
+    """The program of a step, and its arguments on the device; `program` is its file."""
+
+    def __init__(self, program, steps):
+        import jax
+        from jax._src.lib import xla_client
+
+        jax.config.update("jax_enable_x64", True)  # an optimizer counts its steps in int64
+        about, self.steps, (self.device, *_) = (
+            json.loads(program.with_suffix(".json").read_text()),
+            steps,
+            jax.devices(),
+        )
+        self.trained_parameters = about["trained_parameters"]
+        self.details = {
+            "versions": {**installed_versions("jax", "numpy"), "tensorflow": about["versions"]["tensorflow"]}
+        }
+        self._donated = {int(output): parameter for output, parameter in about["donated"].items()}
+        computation, random = xla_client.XlaComputation(program.read_bytes()), np.random.default_rng(0)
+        options = xla_client.DeviceList((self.device,)), xla_client.CompileOptions()
+        module = xla_client._xla.mlir.hlo_to_stablehlo(program.read_bytes())
+        self._compile = functools.cache(lambda: self.device.client.compile_and_load(module, *options))
+        shapes = computation.program_shape().parameter_shapes()
+        self._arguments = [jax.device_put(_values(shape, random), self.device) for shape in shapes]
+
+    @classmethod
+    def made(cls, settings):
+        """As `jax_arm`."""
+        arm = cls(settings["program"], settings["steps"])
+        return arm, arm.turn, arm.about
+
+    def turn(self):
+        for _ in range(self.steps):
+            outputs = self._compile().execute(self._arguments)
+            for output, parameter in self._donated.items():
+                self._arguments[parameter] = outputs[output]
+        outputs[0].block_until_ready()
+
+    def about(self):
+        return self.device.device_kind, (self.device.memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def _values(shape, random):
+    """Values of a parameter; none is negative, for among them are second moments."""
+    dtype = np.dtype(shape.numpy_dtype())
+    if dtype.kind in "iub":
+        return np.ones(shape.dimensions(), dtype)
+    return np.abs(random.standard_normal(shape.dimensions(), np.float32) * 0.02).astype(dtype)
+
+
+def program_file(settings):
+    """The name of the file of an arm's program."""
+    return "{model}-{arm}-{precision}-{batch_size}x{length}.hlo".format(**settings)
+
+
 def step_flops(batch, length, arm, config):
     """Operations of a step's matrix products: twice the multiplications of the forward pass and, backwards, of the
     inputs' gradients, and for full fine-tuning of the kernels'. Those of the adapters themselves are left out."""
@@ -158,7 +230,7 @@ def step_flops(batch, length, arm, config):
     blocks, size = config["num_hidden_layers"], config["hidden_size"]
     kernels = blocks * (4 * size**2 + 2 * size * config["intermediate_size"])
     scores = blocks * 2 * length * size
-    passes = 2 if arm.endswith("adapters") else 3
+    passes = 3 if arm.endswith("full") else 2
     # The products of attention have no kernel: backwards there are two for each, whatever trains.
     return 2 * tokens * (passes * kernels + 3 * scores)
 
@@ -167,12 +239,12 @@ def table(result):
     """Markdown of one result."""
     settings, rows = result["settings"], []
     peak = next((value for name, value in _PEAKS.items() if name in result["device"]), None)
-    order = [*ARMS, *TORCH_ARMS].index
+    order = [*PROGRAM_ARMS, *ARMS, *TORCH_ARMS].index
     for row in sorted(result["rows"], key=lambda row: (row["precision"], row["batch_size"], order(row["arm"]))):
         step, memory, arm = row["step_ms"], row["peak_mib"], row["arm"]
         share = f"{row['tflops'] / peak:.0%}" if peak and row["precision"] == "mixed_bfloat16" else ""
         rows.append((
-            step_table.ARMS[arm if arm in TORCH_ARMS else f"jax-hub-{arm}"], row["precision"], row["batch_size"],
+            step_table.ARMS[f"jax-hub-{arm}" if arm in ARMS else arm], row["precision"], row["batch_size"],
             f"{step['median']:.1f} ({step['min']:.1f} to {step['max']:.1f})", f"{row['examples_per_second']:,.0f}",
             share, f"{memory:,.0f}" if memory else "", f"{row['first_turn_s']:.0f}", f"{row['trained_parameters']:,}",
         ))  # fmt: skip
@@ -185,4 +257,9 @@ def table(result):
     return markdown(title, head, "llrrrrrrr", rows, below)
 
 
-TABLE = Table(table, of_settings("model", "length"), in_notes)
+def _key(result):
+    work = sorted({f"{row['precision']} {row['batch_size']}" for row in result["rows"]})
+    return (*of_settings("model", "length")(result), result["device"], ", ".join(work))
+
+
+TABLE = Table(table, _key, in_notes)

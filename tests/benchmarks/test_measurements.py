@@ -27,7 +27,7 @@ def test_provenance_says_where_a_result_comes_from():
 
 
 SCRIPTS = (
-    "step gpu growth recorded doors int8 predict serving mutations tables adapterhub_parity adapterhub_torch "
+    "step gpu hlo growth recorded doors int8 predict serving mutations tables adapterhub_parity adapterhub_torch "
     "torch_environment batches"
 )
 
@@ -78,6 +78,18 @@ def test_gpu_trains_on_random_rows():
     done = run_script("gpu.py", "--smoke", "--precisions", "mixed_bfloat16")
     assert done.returncode == 0, done.stderr
     assert [line.split(",")[0] for line in done.stdout.splitlines()[-4:-2]] == ["| **adapters**", "| full fine-tuning"]
+
+
+@pytest.mark.nightly
+def test_jax_trains_by_the_program_of_a_step_on_tensorflow(tmp_path):
+    pytest.importorskip("jax")
+    given = ("--precisions", "float32", "--arms", "program-fast")
+    done = run_script("hlo", str(tmp_path), "--batch-sizes", "2", "--length", "8", *given)
+    assert done.returncode == 0, done.stderr
+    done = run_script("gpu", "--smoke", "--programs", str(tmp_path), *given)
+    assert done.returncode == 0, done.stderr
+    assert "TensorFlow's program | float32 | 2 |" in done.stdout
+    assert '"trained_parameters": 605186' in done.stderr  # as the same arm of the second door
 
 
 def test_summary_of_steps_by_hand():
