@@ -156,11 +156,13 @@ def test_an_empty_folder_of_a_run_s_state_is_a_run_of_no_step_and_one_process_ha
     before, handle = content(output), os.open(output, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)  # as a run in another process has it
     run = functools.partial(fit, model, task, wordpiece, output, epochs=1, learning_rate=1e-3, reporter=Stop())
-    for write in (run, functools.partial(disk.clear, output), functools.partial(save_adapter, model, output)):
+    model.classifier.bias.assign([5.0, 7.0])  # the state has others
+    again = functools.partial(run, resume=True)
+    for write in (run, again, functools.partial(disk.clear, output), functools.partial(save_adapter, model, output)):
         with monkeypatch.context() as patch:
             patch.setattr(atomic.only_writer.__wrapped__, "__kwdefaults__", {"wait": 0.1})
             is_refused("is being written by another process", write)
-    assert content(output) == before
+    assert content(output) == before and list(model.classifier.bias.numpy()) == [5.0, 7.0]
     threading.Timer(0.3, os.close, [handle]).start()
     with atomic.only_writer(output), pytest.raises(Started):  # the first waits, and has it for what follows
         run()

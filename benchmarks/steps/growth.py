@@ -21,11 +21,12 @@ from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origi
 BASE = {"batch": 8, "length": 64, "depth": 6, "bottleneck": 64, "adapters": 1, "tasks": 1}
 AXES = {
     "batch": (4, 8, 16, 32, 64, 128), "length": (16, 32, 64, 128, 256, 512), "depth": (2, 4, 8, 16, 32),
-    "bottleneck": (8, 32, 128, 512), "adapters": (1, 4, 16, 64), "tasks": (1, 10, 100, 1000, 10_000),
+    "bottleneck": (8, 32, 128, 512), "adapters": (1, 2, 4, 8, 16, 32), "tasks": (1, 10, 100, 1000, 10_000),
 }  # fmt: skip
 OF_A_TASK = {"bottleneck": 4}
 AXIS_ARMS = {"adapters": ("fast",), "tasks": ("routed",)}  # a fully fine-tuned model has one of each
 USUAL_ARMS = ("fast", "full")
+_LEGEND = {"fast": "adapters, fast", "full": "full fine-tuning", "routed": "bank, forward only"}
 # Exponents are those of the largest values, where what every step costs hardly counts any more.
 FITTED = 3
 # By so much more the time's exponent is above the products' where something else has begun to count.
@@ -160,24 +161,32 @@ TABLE = Table(table, of_settings("axis", "precision"), in_notes)
 
 
 def draw(path):
-    """Write the picture of the newest result of each quantity: time over it, and the products' line."""
+    """Write the picture of each result: time over its quantity, and as a dotted line that of the matrix products."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
 
     from benchmarks.tables import read_results
     from tf_adapters.studies.figure import look, panels
 
     results = [result for result in read_results(RESULTS) if result["kind"] == "growth"]
     figure = Figure(layout="constrained")
-    for panel, result in zip(panels(figure, [result["settings"]["axis"] for result in results]), results):
+    titles = [f"{result['settings']['axis']}, {result['settings']['precision']}" for result in results]
+    for panel, result in zip(panels(figure, titles), results):
         values = [row["value"] for row in result["rows"]]
+        highest = 0.0
         for number, arm in enumerate(result["exponents"]):
             found = [row["arms"][arm] for row in result["rows"]]
             times, flops = [one["step_ms"]["median"] for one in found], [one["gflop"] for one in found]
-            panel.plot(values, times, label=_title(arm), **look(number))
+            panel.plot(values, times, label=_LEGEND[arm], **look(number))
             # As long as the products would take at the speed of the greatest value.
             limit = [one / flops[-1] * times[-1] for one in flops]
             panel.plot(values, limit, linestyle=":", color=look(number)["color"])
+            highest = max(highest, *times, *limit)
         panel.set(xscale="log", yscale="log", xlabel=result["settings"]["axis"], ylabel="ms a step")
-        panel.legend()
+        # Room for the legend; and of what does not grow the noise would look like growth.
+        panel.set_ylim(min(panel.get_ylim()[0], highest / 30), 3 * highest)
+        panel.set_xticks(values, [f"{value:,}" for value in values])
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.legend(loc="upper left")
     figure.savefig(path, metadata={"Date": None})
     log(f"Drawn: {path.relative_to(ROOT)}")

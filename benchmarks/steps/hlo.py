@@ -54,7 +54,6 @@ def write(path, settings):
     import tensorflow as tf
 
     arm = tf_worker.make_arm(settings)
-    arm.model.optimizer.build(arm.model.trainable_variables)
     batch = next(arm.iterator)
 
     @tf.function(jit_compile=True)

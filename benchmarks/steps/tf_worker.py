@@ -33,6 +33,7 @@ class TrainingArm(Arm):
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=settings["xla"],
         )
+        self.model.optimizer.build(self.model.trainable_variables)  # as `fit` does; without, Keras traces a step twice
         datasets = [tf.data.Dataset.from_tensors(batch) for batch in batches]
         self.iterator = iter(functools.reduce(lambda a, b: a.concatenate(b), datasets).repeat())
         self.train = self.model.make_train_function()

@@ -1,5 +1,6 @@
 """The commands' help, the smaller measurements and their tables, and the arithmetic of paired measurements."""
 
+import json
 import os
 import subprocess
 import sys
@@ -69,6 +70,29 @@ def test_growth_is_of_the_largest_values_and_marked_where_it_is_above_the_produc
     about = {"axis": "depth", "precision": "float32", "rounds": 3}
     made = step_result(settings=about, rows=rows, exponents={"fast": found}, file="a.json", link="a.json")
     assert "| exponent | 2.00 (above the products') | 1.00 | 2.00 |  |" in growth.table(made)
+
+
+def test_gpu_keeps_what_it_measured_beside_an_arm_that_fails(tmp_path, monkeypatch, capsys):
+    def apart(settings, torch_python):
+        if settings["arm"] == "full":
+            raise RuntimeError("full ended with 1:\nout of memory")
+        given = {name: settings[name] for name in ("arm", "precision", "batch_size")}
+        times = dict.fromkeys(("median", "min", "max"), 2.0)
+        about = {"device": "NVIDIA H200", "versions": {"jax": "1"}, "step_ms": times, "peak_mib": 5.0, "tflops": 98.9}
+        return {**given, **about, "examples_per_second": 1000.0, "first_turn_s": 3.0, "trained_parameters": 7}
+
+    monkeypatch.setattr(gpu, "apart", apart)
+    output = tmp_path / "gpu.json"
+    given = ["--batch-sizes", "2", "--precisions", "mixed_bfloat16", f"--output={output}"]
+    monkeypatch.setattr("sys.argv", ["gpu", *given])
+    gpu.main()
+    assert json.loads(output.read_text())["left_out"] == ["full, mixed_bfloat16, 2 rows"]
+    said = capsys.readouterr()
+    assert "out of memory" in said.err and "did not end: full, mixed_bfloat16, 2 rows" in said.out
+    assert "| mixed_bfloat16 | 2 | 2.0 (2.0 to 2.0) | 1,000 | 10% | 5 | 3 | 7 |" in said.out
+    monkeypatch.setattr("sys.argv", ["gpu", *given[:-1], "--arms", "full"])
+    with pytest.raises(SystemExit, match="No arm computed"):
+        gpu.main()
 
 
 @pytest.mark.nightly

@@ -139,10 +139,11 @@ def _begun(model, task, tokenizer, output, settings, kind, resume, reporter, str
         variables=variables,
         reporter=reporter,
     )
+    # What resumes takes values from the folder, and cuts its log, when it has it; it makes none.
+    if workers.chief and (output.is_dir() or not resume):
+        held.enter_context(only_writer(output, wait=0))
     if resume:
         run.restore()
-    if workers.chief:
-        held.enter_context(only_writer(output, wait=0))
     return run
 
 
