@@ -23,6 +23,7 @@ from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Scorer, _computed
 from tf_adapters.methods import DoraConfig
 from tf_adapters.models import backbone_digest
+from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers.bert_like import BERT
 from tf_adapters.training.step import seed_dropout
 
@@ -36,6 +37,16 @@ def adapted(fast, *, head="classification", config=CONFIG, mode="adapters", dept
     model = tiny_model(head, num_hidden_layers=depth, **changes)
     add_adapters(model, config, seed=1, fast=fast)
     return set_trainable(randomize(model, scale=0.1, head=False), mode)
+
+
+def several(fast, count, config=CONFIG):
+    """A model with so many adapters, of which the last acts, and of each a model that has it alone."""
+    model, alone = tiny_model(num_hidden_layers=2), [tiny_model(num_hidden_layers=2) for _ in range(count)]
+    for number, lone in enumerate(alone):
+        for one, name in ((model, f"{number}"), (lone, "default")):
+            randomize(add_adapters(one, config, name=name, seed=number, fast=fast), number, scale=0.1)
+            set_trainable(one)
+    return model, alone
 
 
 def compiled(model, **settings):
@@ -203,6 +214,62 @@ def test_adapters_are_switched_and_disabled_in_graphs_already_traced(tmp_path):
     is_refused(message, add_adapters, model, CONFIG, name="third", fast=False)
     save_adapter(model, tmp_path / "a")
     is_refused(message, load_adapter, model, tmp_path / "a", fast=False)
+
+
+@pytest.mark.parametrize("config", [CONFIG, LoraConfig(3, alpha=6)])
+def test_several_adapters_of_one_form_are_fused_with_the_weights_and_gradients_of_the_one_that_acts(
+    config, monkeypatch
+):
+    model, alone = several(True, 3, config)
+    expected = list(map(logits_and_gradients, alone))
+    layer = type(next(iter(state_of(model).adapters["0"].layers.values())))
+    monkeypatch.setattr(layer, "call", lambda *given, **options: pytest.fail("plain code computed it"))
+    graph = tf.function(lambda: model(INPUTS).logits)
+    for number, (logits, gradients) in enumerate(expected):
+        set_active(model, f"{number}")
+        set_trainable(model)
+        np.testing.assert_allclose(graph(), logits, atol=1e-6)
+        found, of_several = logits_and_gradients(model)
+        np.testing.assert_allclose(found, logits, atol=1e-6)
+        assert max(relative_errors(of_several, gradients)) < 1e-5
+    assert graph.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_what_another_adapter_of_the_form_holds_does_not_come_in(fast):
+    model, _ = several(fast, 2)
+    expected = model(INPUTS).logits.numpy()
+    for layer in state_of(model).adapters["0"].layers.values():
+        layer.set_weights([np.full_like(weight, np.nan) for weight in layer.get_weights()])
+    logits, gradients = logits_and_gradients(model)
+    np.testing.assert_allclose(logits, expected, atol=1e-6)
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+    with disable_adapters(model):
+        first_tokens = (one.bert(INPUTS)[0][:, 0] for one in (model, tiny_model(num_hidden_layers=2)))
+        np.testing.assert_allclose(*first_tokens, atol=1e-6)
+
+
+def operations(graph):
+    functions = graph.as_graph_def().library.function
+    return len(graph.as_graph_def().node) + sum(len(function.node_def) for function in functions)
+
+
+@pytest.mark.parametrize("fast", [pytest.param(False, marks=pytest.mark.nightly), True])
+def test_keras_traces_a_step_once_and_another_adapter_of_the_form_adds_little_to_it(fast):
+    sizes = []
+    for count in (2, 4):
+        model, graphs = several(fast, count)[0], []
+
+        def call(*given, model=model, graphs=graphs, **options):
+            graphs.append(tf.compat.v1.get_default_graph())
+            return type(model).call(model, *given, **options)
+
+        model.call = call
+        compiled(model).fit(INPUTS, LABELS, verbose=0)
+        assert len(graphs) == 1
+        sizes.append(operations(graphs[0]))
+    # As a branch of its own each would add a sixth.
+    assert sizes[1] < 1.15 * sizes[0]
 
 
 @pytest.mark.parametrize("config", [AdapterConfig(8, init_stddev=0.3, dropout=0.5), LoraConfig(rank=2, dropout=0.5)])

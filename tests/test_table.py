@@ -107,7 +107,12 @@ def test_another_adapter_takes_over_and_gives_back(row):
     randomize(model, 2, scale=0.1)
     two = row.computed()
     assert np.abs(two - row.trained).max() > 1e-3
-    for name, expected in (("default", row.trained), ("two", two)):
+    load_adapter(model, row.directory, name="alike")
+    np.testing.assert_allclose(row.computed(), row.trained, atol=2e-6)
+    randomize(model, 3, scale=0.1)
+    alike = row.computed()
+    assert np.abs(alike - row.trained).max() > 1e-3
+    for name, expected in (("default", row.trained), ("alike", alike), ("two", two)):
         set_active(model, name)
         np.testing.assert_allclose(row.computed(), expected, atol=2e-6)
     with disable_adapters(model):
@@ -116,6 +121,7 @@ def test_another_adapter_takes_over_and_gives_back(row):
         assert inside and all(now[name] == row.before[name] for name in inside)
     np.testing.assert_allclose(row.computed(), two, atol=2e-6)
     remove_adapters(model, name="two")
+    remove_adapters(model, name="alike")
     assert bits(model).keys() >= row.before.keys() and row.state.active == "default"
     np.testing.assert_allclose(row.computed(), row.trained, atol=2e-6)
 

@@ -39,6 +39,11 @@ class MethodLayer:
         super().__init__(**kwargs)
         self._part_names = ()
 
+    def form(self, training):
+        """What it computes beside its weights, hashable: layers of a class and a form compute the same with the same
+        weights, those of `parts`. None where no other layer's weights can stand for its own."""
+        return None
+
     def is_fused(self, training):
         """Whether fast blocks may compute it with what is around: two projections with an activation of
         `layers.fused.ACTIVATIONS` between them, `down_kernel` to `up_bias`, and nothing else."""

@@ -245,6 +245,12 @@ class Bottleneck(MethodLayer):
         """Whether it is the paper's adapter, whose two projections are all that it has."""
         return (self.hidden_layers, self.inner_norm, self.scaling, self.interaction) == (1, "none", 1.0, "add")
 
+    def form(self, training):
+        # A dropout draws from a state of its own.
+        drops = self.dropout and training
+        names = ("bottleneck_size", "activation", "hidden_layers", "inner_norm", "scaling", "interaction")
+        return None if drops else tuple(getattr(self, name) for name in names)
+
     def is_fused(self, training):
         return self.is_plain and not (self.dropout and training) and self.activation in FUSED
 

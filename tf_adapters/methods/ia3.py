@@ -80,6 +80,9 @@ class IA3(MethodLayer):
         self._add("scale", (self.units,), "ones")
         super().build(input_shape)
 
+    def form(self, training):
+        return (self.side,)
+
     def call(self, inputs, dense, gate=None, training=False):
         ops = self.ops
         scale = ops.cast(self.scale, ops.float32)

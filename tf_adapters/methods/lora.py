@@ -114,6 +114,9 @@ class Lora(MethodLayer):
         self._add("b", (self.rank, self.units), "zeros")
         super().build(input_shape)
 
+    def form(self, training):
+        return None if self.dropout and training else (self.rank, self.alpha)
+
     @property
     def scaling(self):
         """The update's scale, `alpha / rank`."""

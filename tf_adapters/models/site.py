@@ -12,8 +12,9 @@ class SharedSite(SiteInFiles):
     """What a door's `Site` is made of.
 
     Several adapters may stand at one site. Which one acts is decided by variables, so a graph that was traced before a
-    switch follows it, and one that was traced before an adapter was removed never computes with it. With a single
-    adapter its gate alone is read, which needs no branch in the graph.
+    switch follows it, and one that was traced before an adapter was removed never computes with it. Adapters of one
+    form (`MethodLayer.form`) are traced once, with the weights of the one that acts; where none does, a gate of 0 makes
+    the identity. Those of other forms are branches of the graph.
 
     Attributes:
         ops: the door's module of `layers.ops`.
@@ -33,7 +34,8 @@ class SharedSite(SiteInFiles):
         draw_by(name, drop, seed)       lets this site, the first that is computed, draw a `RandomDrop` for all
         kept(name, hidden_states, training)
                                         1.0 where this step's `RandomDrop` leaves the adapter, otherwise 0.0
-        branch(branches)                what the function of the acting adapter gives, from place 1 on; 0 is of none
+        branch(index, branches, training)
+                                        what the function at the place `index`, an int32 scalar, gives
     """
 
     ops = None
@@ -80,19 +82,70 @@ class SharedSite(SiteInFiles):
 
     def choose(self, act, otherwise, training):
         """What the acting adapter makes of this place, in a graph that follows later switches: what `act` says of its
-        name and a gate (a float32 scalar, or None for 1), or without an adapter `otherwise()`."""
+        name, a layer that computes it and a gate (a float32 scalar, or None for 1), or without an adapter
+        `otherwise()`."""
         if not self.adapters:
             return otherwise()
-        if len(self.adapters) == 1:
-            (name,) = self.adapters
-            return act(name, self.ops.value(self.switches().gates[name]))
-        return self.branch([otherwise, *(lambda name=name: act(name, None) for name in self.adapters)], training)
+        alike = self._alike(training)
+        if len(alike) == 1:
+            return self._act_with(alike[0], act, self._gate(alike[0]))
+        branches = [lambda names=names: self._act_with(names, act, None) for names in alike]
+        return self.branch(self._place(alike), [otherwise, *branches], training)
+
+    def _alike(self, training):
+        """Lists of the adapters' names, each of those that are traced as one."""
+        # A `training` that is a tensor may be true.
+        training = bool(training) if isinstance(training, (bool, int, type(None))) else True
+        lists = {}
+        for name, adapter in self.adapters.items():
+            form = None if training and name in self.switches().drops else adapter.form(training)
+            insertion = getattr(self.configs[name], "insertion", None)
+            key = name if form is None else (type(adapter), form, adapter.compute_dtype, insertion)
+            lists.setdefault(key, []).append(name)
+        return list(lists.values())
+
+    def _place(self, lists):
+        """Which of lists of names has the adapter that acts, from 1 on, and 0 for none: int32 scalar."""
+        ops = self.ops
+        places = {self.switches().slots[name]: place for place, names in enumerate(lists, 1) for name in names}
+        here = ops.value(self.switches().active_slot) == ops.constant(list(places), "int32")
+        return ops.sums(ops.cast(here, "int32") * ops.constant(list(places.values()), "int32"))
+
+    def _gate(self, names):
+        """1.0 where one of these adapters acts, otherwise 0.0: float32 scalar."""
+        if len(names) == 1:
+            return self.ops.value(self.switches().gates[names[0]])
+        return self.ops.cast(self._place([names]), self.ops.float32)
+
+    def _weights(self, names):
+        """The weights of the one of these adapters that acts, a dict as of `MethodLayer.parts`, as tensors, in their
+        own dtypes where these are the same; zeros where none acts."""
+        first = self.adapters[names[0]]
+        choices = [list(map(self.ops.uncast, self.adapters[name].parts.values())) for name in names]
+        if len(names) == 1:
+            return dict(zip(first.parts, choices[0]))
+        # `cast_frozen` has kept those of some in fewer bits.
+        if len({value.dtype for choice in choices for value in choice}) > 1:
+            choices = [[self.ops.cast(value, first.compute_dtype) for value in choice] for choice in choices]
+        return dict(zip(first.parts, self.ops.pick(self._place([[name] for name in names]), choices)))
+
+    def _act_with(self, names, act, gate):
+        """What `act` says of the one of these adapters that acts."""
+        first = self.adapters[names[0]]
+        if len(names) == 1:
+            return act(names[0], first, gate)
+        # A layer of its own, for what another thread traces.
+        layer = object.__new__(type(first))
+        vars(layer).update(vars(first))
+        for part, weight in self._weights(names).items():
+            vars(layer)[part.replace(".", "_")] = self.ops.cast(weight, first.compute_dtype)
+        return act(names[0], layer, gate)
 
     def adapt(self, hidden_states, input_tensor, normalise, training):
         """A sub-layer's output, `(batch, length, hidden)`, after the adapter that acts, if one does; `input_tensor` is
         what it was made of, and `normalise` the LayerNorm behind the sum of both."""
 
-        def act(name, gate):
+        def act(name, adapter, gate):
             insertion, inputs = self.configs[name].insertion, None
             if insertion == "parallel":
                 inputs = input_tensor
@@ -102,31 +155,34 @@ class SharedSite(SiteInFiles):
                 kept = self.kept(name, hidden_states, training)
                 gate = kept if gate is None else gate * kept
             gate = None if gate is None else self.ops.cast(gate, hidden_states.dtype)
-            return self.adapters[name](hidden_states, inputs=inputs, gate=gate, training=training)
+            return adapter(hidden_states, inputs=inputs, gate=gate, training=training)
 
         return self.choose(act, lambda: hidden_states, training)
 
-    def only_adapter(self, training, uncast):
+    def fused_adapter(self, training):
         """What `layers.fused.Adapter` is made of, a tuple: `()` where no adapter stands here, and None where fused
-        operations cannot compute those that do. `uncast` gives a variable's value in its own dtype."""
-        if len(self.adapters) > 1 or (training and self.switches().drops):
+        operations cannot compute those that do."""
+        if not self.adapters:
+            return ()
+        names, *others = self._alike(training)
+        adapter, config = self.adapters[names[0]], self.configs[names[0]]
+        if others or (training and self.switches().drops):
             return None
-        for name, adapter in self.adapters.items():
-            if self.configs[name].insertion != "sequential" or not adapter.is_fused(training):
-                return None
-            weights = (adapter.down_kernel, adapter.down_bias, adapter.up_kernel, adapter.up_bias)
-            return (*map(uncast, weights), adapter.activation, uncast(self.switches().gates[name]))
-        return ()
+        if config.insertion != "sequential" or not adapter.is_fused(training):
+            return None
+        weights = self._weights(names)
+        parts = [weights[part] for part in ("down.kernel", "down.bias", "up.kernel", "up.bias")]
+        return (*parts, adapter.activation, self._gate(names))
 
-    def only_update(self, training, uncast):
+    def fused_update(self, training):
         """LoRA's update around a dense layer, as `layers.fused.Dense` has it; None where fused operations cannot
         compute the adapters that stand here."""
-        if len(self.adapters) > 1:
+        names, *others = self._alike(training)
+        adapter = self.adapters[names[0]]
+        if others or not adapter.low_rank or (adapter.dropout and training):
             return None
-        ((name, adapter),) = self.adapters.items()
-        if not adapter.low_rank or (adapter.dropout and training):
-            return None
-        return uncast(adapter.a), uncast(adapter.b), uncast(self.switches().gates[name]) * adapter.scaling
+        weights = self._weights(names)
+        return weights["a"], weights["b"], self._gate(names) * adapter.scaling
 
 
 # Of each example its own

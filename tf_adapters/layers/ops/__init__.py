@@ -10,6 +10,8 @@ backend it runs. A module of operations has
     activation(name)             the function of one of `tf_adapters.config.ACTIVATIONS`
     dropout(rate, seed)          a layer whose random numbers follow from a state that can be saved
     value(weight)                a weight as a tensor, in the type in which the layer computes
+    uncast(weight)               the same in the weight's own type
+    pick(place, choices)         of lists of like tensors the one at a place, an int32 scalar, from 1 on; zeros for 0
     flat(inputs), like(rows, inputs)
                                  positions as rows of one matrix, where that is faster, and back
     float32                      a type

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_adapters import _keras3_internals as internals
+
 float32 = "float32"
 cast, einsum, stop_gradient, stack = ops.cast, ops.einsum, ops.stop_gradient, ops.stack
 value, choose, maximum = ops.convert_to_tensor, ops.where, ops.maximum
@@ -90,6 +92,19 @@ def dropout(rate, seed):
     layer = keras.layers.Dropout(rate, seed=seed)
     layer.autocast = False  # what it is given has the type in which the adapter computes
     return layer
+
+
+def uncast(weight):
+    return ops.convert_to_tensor(internals.uncast(weight))
+
+
+def pick(place, choices):
+    if keras.backend.backend() == "tensorflow":
+        from tf_adapters.layers.fused import pick as of_tensorflow
+
+        return of_tensorflow(place, choices)
+    zeros = [ops.zeros_like(value) for value in choices[0]]
+    return ops.switch(place, [lambda chosen=chosen: chosen for chosen in (zeros, *choices)])
 
 
 def matmul(a, b, transpose_b=False):

@@ -1,8 +1,8 @@
 """TransformerEncoder out of the fused operations, on KerasHub's own variables; on TensorFlow.
 
-What the operations cannot do (attention scores that are asked for, several adapters at a site, an activation without a
-derivative in `layers.fused`, weights in eight bits, layers of a class of somebody's own) is computed by the layers
-themselves.
+What the operations cannot do (attention scores that are asked for, adapters of several forms at a site, an activation
+without a derivative in `layers.fused`, weights in eight bits, layers of a class of somebody's own) is computed by the
+layers themselves.
 """
 
 import contextlib
@@ -122,7 +122,7 @@ class FastEncoder(AdapterEncoder):
         layer, site = _last(self, place), getattr(self, f"{place}_site")
         norm, dropout = part(self, f"{place}_norm"), part(self, f"{place}_dropout")
         own = type(norm) is keras.layers.LayerNormalization and type(dropout) is keras.layers.Dropout
-        dense, adapter = _plain(layer), site.only_adapter(training, uncast)
+        dense, adapter = _plain(layer), site.fused_adapter(training)
         if dense is None or adapter is None or not own:
             if place == "attention":
                 states = ops.reshape(states, (*ops.shape(states)[:2], self.num_heads, -1))
@@ -176,5 +176,5 @@ def _dense(layer, training):
     dense = _plain(layer.dense)
     if dense is None or not layer.adapters:
         return dense
-    update = layer.only_update(training, uncast)
+    update = layer.fused_update(training)
     return update and dense._replace(update=update)

@@ -108,10 +108,7 @@ class Site(SharedSite, Unsaved, keras.layers.Layer):
             drop.draw()  # blocks are computed one after the other, and the first one draws
         return ops.cast(ops.less_equal(ops.convert_to_tensor(drop.number), self.positions[name]), "float32")
 
-    def branch(self, branches, training):
-        slots = ops.array(list(self.slots.values()), "int32")
-        here = ops.cast(ops.equal(ops.convert_to_tensor(self.active_slot), slots), "int32")
-        index = ops.sum(here * ops.arange(1, len(branches), dtype="int32"))
+    def branch(self, index, branches, training):
         if training and keras.backend.backend() == "jax" and self.draws():
             # JAX: a seed that a branch assigns would be a value of the branch alone.
             return ops.take(ops.stack([branch() for branch in branches]), index, axis=0)
@@ -210,8 +207,8 @@ class DenseSite(Site):
         if self.heads_in is not None:
             inputs = ops.reshape(inputs, (*ops.shape(inputs)[:-2], self.shape[0]))
 
-        def act(name, gate):
-            return self.adapters[name](inputs, dense=_Flat(self), gate=gate, training=training)
+        def act(name, adapter, gate):
+            return adapter(inputs, dense=_Flat(self), gate=gate, training=training)
 
         if self.merged is None:
             outputs = self.choose(act, lambda: self.compute(inputs), training)

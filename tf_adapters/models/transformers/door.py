@@ -99,6 +99,7 @@ def adapt(model, state):
     if state.fast and family.reads_first_token_only(model):
         state.original_parts.append((main, "encoder", main.encoder))
         internals.replace_layer(main, "encoder", family.fast_encoder_class.adopt(main.encoder))
+    trace_steps_once(model)
     adapted = [block_class.adopt(block) for block in blocks]
     family.set_blocks(model, adapted)
     for index, block in enumerate(adapted):
@@ -192,6 +193,19 @@ def choose(model, state, chosen):
         if isinstance(layer, keras.layers.Layer) and not isinstance(layer, keras.metrics.Metric):
             _freeze_all_but(layer, chosen)
     _freeze_waiting_heads(state)
+    trace_steps_once(model)
+
+
+def trace_steps_once(model):
+    """Let an optimizer have its variables before the first step: Keras makes them while it traces that, and so has to
+    trace it again."""
+    vars(model)["make_train_function"] = functools.partial(_make_train_function, model)
+
+
+def _make_train_function(model, *arguments, **settings):
+    if hasattr(model.optimizer, "build"):
+        model.optimizer.build(model.trainable_variables)
+    return type(model).make_train_function(model, *arguments, **settings)
 
 
 def freeze(model, state):

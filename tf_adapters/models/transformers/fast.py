@@ -1,7 +1,7 @@
 """Encoder blocks of BERT's shape made of the fused operations, on HuggingFace's own variables.
 
 Each mixin stands before a HuggingFace class and adopts the layers of a built instance. What the operations
-cannot do (a decoder, attention weights that are asked for, several adapters at a site, an activation without a
+cannot do (a decoder, attention weights that are asked for, adapters of several forms at a site, an activation without a
 derivative in `layers.fused`, a `training` that is a tensor) is computed by the original's own `call`.
 """
 
@@ -29,7 +29,7 @@ def _dense(layer, training):
         return None
     if layer.merged is not None or not layer.adapters:
         return _dense(layer.merged or layer.dense, training)
-    update = layer.only_update(training, uncast)
+    update = layer.fused_update(training)
     return update and _dense(layer.dense, training)._replace(update=update)
 
 
@@ -100,7 +100,7 @@ class FastSite(AdapterSite):
     """An AdapterSite whose dropout, activation and LayerNorm are fused with the sums around them."""
 
     def call(self, hidden_states, input_tensor, training=False):
-        adapter = self.only_adapter(training, uncast) if fused.is_known(training) and _are_dense(self.dense) else None
+        adapter = self.fused_adapter(training) if fused.is_known(training) and _are_dense(self.dense) else None
         if adapter is None:
             return super().call(hidden_states, input_tensor, training=training)
         norm, rate = self.LayerNorm, self.dropout.rate if training else 0.0

@@ -115,9 +115,7 @@ class Site(SharedSite):
             kept = kept | ~tf.cast(training, tf.bool)
         return tf.cast(kept, tf.float32)
 
-    def branch(self, branches, training):
-        here = self.switch.active_slot.read_value() == tf.constant(list(self.switch.slots.values()))
-        index = tf.reduce_sum(tf.cast(here, tf.int32) * tf.range(1, len(branches)))
+    def branch(self, index, branches, training):
         return tf.switch_case(index, [lambda: tf.identity(branches[0]()), *branches[1:]])
 
     def guarded(self, values):
@@ -224,8 +222,8 @@ class DenseSite(Site, keras.layers.Layer):
         if self.merged is not None:
             return self.merged(inputs)
 
-        def act(name, gate):
-            return self.adapters[name](inputs, dense=self.dense, gate=gate, training=training)
+        def act(name, adapter, gate):
+            return adapter(inputs, dense=self.dense, gate=gate, training=training)
 
         return self.choose(act, lambda: self.dense(inputs), training)
 
