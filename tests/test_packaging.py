@@ -99,3 +99,24 @@ def test_what_is_said_of_the_package_is_the_same_everywhere():
     assert len(forms) >= 3
     for form in forms:
         assert isinstance(yaml.safe_load(form.read_text(encoding="utf-8")), dict), form
+
+
+def test_importing_it_lets_tensorflow_keep_memory_unless_the_user_says_otherwise():
+    script = """
+import pathlib, resource, tf_adapters
+import tensorflow as tf
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+tf.zeros(())
+tensors = [tf.zeros((25, 1000, 1000)) for _ in range(4)]
+used = resident()
+del tensors
+print((used - resident()) / 4e8)
+"""
+    shares = []
+    for own in ({}, {"TF_CPU_ALLOCATOR_USE_BFC": "0"}):
+        rest = {name: value for name, value in os.environ.items() if name != "TF_CPU_ALLOCATOR_USE_BFC"}
+        shares.append(float(run(sys.executable, "-c", script, cwd=ROOT, env=rest | own).split()[-1]))
+    assert shares[0] < 0.1 and shares[1] > 0.9, shares

@@ -19,6 +19,11 @@ except ImportError:
     if os.path.basename(sys.argv[0]) != "tf-adapters" and not by_module:
         raise
 
+# Read when TensorFlow first computes: on a CPU it then keeps the memory that tensors leave, which the system would have
+# to clear for each step anew. The limit, 64 GiB unless it is said, is beyond any machine.
+os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
+os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", str(2**24))
+
 # What most programs need. The rest is public in its room: `tf_adapters.models.freeze`, `tf_adapters.text.WordPiece`.
 _PUBLIC = {
     "AdapterBank": "serving.bank",
