@@ -225,6 +225,11 @@ def test_several_adapters_of_one_form_are_fused_with_the_weights_and_gradients_o
     layer = type(next(iter(state_of(model).adapters["0"].layers.values())))
     monkeypatch.setattr(layer, "call", lambda *given, **options: pytest.fail("plain code computed it"))
     graph = tf.function(lambda: model(INPUTS).logits)
+    of_last = {id(weight) for layer in state_of(model).adapters["2"].layers.values() for weight in layer.weights}
+    places = [place for place, weight in enumerate(model.trainable_variables) if id(weight) in of_last]
+    set_active(model, "0")
+    _, gradients = logits_and_gradients(model)
+    assert places and not any(gradients[place].any() for place in places)
     for number, (logits, gradients) in enumerate(expected):
         set_active(model, f"{number}")
         set_trainable(model)
@@ -247,6 +252,21 @@ def test_what_another_adapter_of_the_form_holds_does_not_come_in(fast):
     with disable_adapters(model):
         first_tokens = (one.bert(INPUTS)[0][:, 0] for one in (model, tiny_model(num_hidden_layers=2)))
         np.testing.assert_allclose(*first_tokens, atol=1e-6)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_what_an_adapter_draws_in_training_is_its_own(fast):
+    several = (AdapterConfig(4, init_stddev=0.3, **more) for more in ({"random_drop": 2}, {"dropout": 0.5}, {}))
+    model = tiny_model(num_hidden_layers=2, **NO_DROPOUT)
+    for name, config in zip(("dropped", "dropout", "plain"), several):
+        randomize(add_adapters(model, config, name=name, seed=1, fast=fast))
+    expected = model(INPUTS).logits
+    for _ in range(4):
+        np.testing.assert_allclose(model(INPUTS, training=True).logits, expected, atol=1e-6)
+    for name in ("dropped", "dropout"):
+        set_active(model, name)
+        drawn = np.array([model(INPUTS, training=True).logits for _ in range(8)])
+        assert np.ptp(drawn, axis=0).max() > 1e-4
 
 
 def operations(graph):

@@ -23,6 +23,13 @@ from benchmarks.result import ROOT
 #: `-k` behind a colon.
 # fmt: off
 MUTATIONS = [
+    ("__init__.py", 'os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")', "pass", "packaging:keep_memory"),
+    ("layers/fused.py", "lambda: [tf.zeros_like(value) for value in flat[:count]]", "branches[0]", "fast:not_come_in"),
+    ("layers/fused.py", "tf.where(place == number, of_one, 0)", "of_one", "fast:several_adapters"),
+    ("methods/bottleneck.py", "return None if drops else", "return", "fast:draws_in_training"),
+    ("models/site.py", "None if training and name in self.switches().drops else", "", "fast:draws_in_training"),
+    ("models/site.py", 'vars(layer)[part.replace(".", "_")] =', "_ =", "table:takes_over"),
+    ("models/transformers/door.py", "model.optimizer.build(model.trainable_variables)", "pass", "fast:keras_traces"),
     ("models/keras_files.py", 'path.endswith((".h5", ".json"))', 'path.endswith(".h5")', "keras_weights:does_not_fit"),
     ("training/fit.py", "held.enter_context(only_writer(output, wait=0))", "pass", "interrupted:one_process"),
     ("training/disk.py", "with only_writer(output, wait=0):", "if True:", "interrupted:one_process"),
