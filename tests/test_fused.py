@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.config import FUSED
+from tf_adapters.layers.bank import pick
 from tf_adapters.layers.fused import (
     ACTIVATIONS,
     HALF_PRECISION,
@@ -162,3 +163,26 @@ def test_half_precision_is_kept_and_gradients_of_vectors_are_summed_in_float32(d
     # In float16 this sum is beyond the greatest number, in bfloat16 it would be rounded to a multiple of 2048.
     _, of_beta, _ = tape.gradient(outputs, vectors, tf.fill(outputs.shape, tf.constant(100.125, dtype)))
     assert of_beta.numpy().tolist() == [4096 * float(tf.constant(100.125, dtype))] * 8
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_of_many_lists_the_one_at_a_place_is_picked_and_has_the_gradient(compiled):
+    count = 4 * 4 + 2
+    choices = [[normal(2, 3, seed=number), normal(3, seed=100 + number)] for number in range(1, count + 1)]
+
+    @tf.function(jit_compile=compiled)
+    def values_and_gradients(place):
+        with tf.GradientTape() as tape:
+            tape.watch(choices)
+            kernel, bias = pick(place, choices)
+            total = tf.reduce_sum(kernel**2) + tf.reduce_sum(bias)
+        return kernel, bias, tape.gradient(total, choices)
+
+    for place in range(count + 1):
+        kernel, bias, gradients = values_and_gradients(tf.constant(place))
+        expected = choices[place - 1] if place else [tf.zeros([2, 3]), tf.zeros([3])]
+        np.testing.assert_array_equal(kernel, expected[0])
+        np.testing.assert_array_equal(bias, expected[1])
+        for number, (of_kernel, of_bias) in enumerate(gradients, 1):
+            np.testing.assert_array_equal(of_kernel, 2 * kernel if number == place else tf.zeros([2, 3]))
+            np.testing.assert_array_equal(of_bias, np.full(3, float(number == place)))

@@ -24,8 +24,9 @@ from benchmarks.result import ROOT
 # fmt: off
 MUTATIONS = [
     ("__init__.py", 'os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")', "pass", "packaging:keep_memory"),
-    ("layers/fused.py", "lambda: [tf.zeros_like(value) for value in flat[:count]]", "branches[0]", "fast:not_come_in"),
-    ("layers/fused.py", "tf.where(place == number, of_one, 0)", "of_one", "fast:several_adapters"),
+    ("layers/bank.py", "[[tf.zeros_like(value) for value in lists[0]], *lists]", "[lists[0], *lists]", "fused:picked"),
+    ("layers/bank.py", "tf.where(here, of_one, 0)", "of_one", "fused:picked"),
+    ("layers/bank.py", "tf.maximum(index - start, 0)", "index", "fused:picked"),
     ("methods/bottleneck.py", "return None if drops else", "return", "fast:draws_in_training"),
     ("models/site.py", "None if training and name in self.switches().drops else", "", "fast:draws_in_training"),
     ("models/site.py", 'vars(layer)[part.replace(".", "_")] =', "_ =", "table:takes_over"),

@@ -1,4 +1,5 @@
-"""Many adapters of any method in a few variables, of which each example of a batch takes its own."""
+"""Many adapters of any method in a few variables, of which each example of a batch takes its own; and of the variables
+of several adapters those of one."""
 
 import copy
 
@@ -7,6 +8,44 @@ import tensorflow as tf
 
 from tf_adapters.errors import InputError
 from tf_adapters.layers.method import INNER_NORM_EPSILON
+
+# A branch of a switch is given what all of them read. One switch of N lists would have N times N of them.
+_AT_ONCE = 4
+
+
+def _at(index, lists):
+    """Of lists of tensors the one at an index, int32 scalar, from 0 on; any of them where the index is outside."""
+    if len(lists) <= _AT_ONCE:
+        return tf.switch_case(index, [lambda one=one: [tf.identity(value) for value in one] for one in lists])
+    starts = range(0, len(lists), _AT_ONCE)
+    groups = [_at(tf.maximum(index - start, 0), lists[start : start + _AT_ONCE]) for start in starts]
+    return _at(index // _AT_ONCE, groups)
+
+
+def pick(place, choices):
+    """Of lists of like tensors the one at a place, from 1 on; zeros for 0.
+
+    The gradient of what was not picked is zero. It has no branches, as `tf.switch_case`'s own has: of those each would
+    make zeros for what all others read.
+
+    Args:
+        place: int32 scalar.
+        choices: lists of tensors that have the same shapes and dtypes, by their order.
+    """
+    count = len(choices[0])
+
+    @tf.custom_gradient
+    def picked(*flat):
+        lists = [flat[start : start + count] for start in range(0, len(flat), count)]
+        values = _at(place, [[tf.zeros_like(value) for value in lists[0]], *lists])
+
+        def gradient(*upstream):
+            chosen = [tf.equal(place, number) for number in range(1, len(lists) + 1)]
+            return [tf.where(here, of_one, 0) for here in chosen for of_one in upstream]
+
+        return values, gradient
+
+    return picked(*[value for choice in choices for value in choice])
 
 
 class RowStore:

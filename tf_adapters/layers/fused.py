@@ -354,39 +354,6 @@ def dot_product_attention(rate):
     return apply
 
 
-# Of several layers' weights those of one
-
-
-def pick(place, choices):
-    """Of lists of like tensors the one at a place, from 1 on; zeros for 0.
-
-    The gradient of what was not picked is zero. It has no branches, as `tf.switch_case`'s own has: of those each would
-    make zeros for what all others read.
-
-    Args:
-        place: int32 scalar.
-        choices: lists of tensors that have the same shapes and dtypes, by their order.
-    """
-    count = len(choices[0])
-
-    @tf.custom_gradient
-    def picked(*flat):
-        starts = range(0, len(flat), count)
-        branches = [
-            lambda start=start: [tf.identity(value) for value in flat[start : start + count]] for start in starts
-        ]
-        values = tf.switch_case(place, [lambda: [tf.zeros_like(value) for value in flat[:count]], *branches])
-
-        def gradient(*upstream):
-            return [
-                tf.where(place == number, of_one, 0) for number in range(1, len(choices) + 1) for of_one in upstream
-            ]
-
-        return values, gradient
-
-    return picked(*[value for choice in choices for value in choice])
-
-
 # The parts of an encoder block of BERT's shape. Blocks of either Keras hand over their weights as tensors, in the dtype
 # in which these are stored. Each is cast once, to that of the hidden states.
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import one_pass
 from tf_adapters._keras_internals import uncast as uncast
+from tf_adapters.layers.bank import pick as pick
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.fused import layer_norm as _layer_norm
-from tf_adapters.layers.fused import pick as pick
 
 float32 = tf.float32
 matmul, cast, einsum, stop_gradient = tf.matmul, tf.cast, tf.einsum, tf.stop_gradient

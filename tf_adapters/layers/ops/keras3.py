@@ -95,12 +95,14 @@ def dropout(rate, seed):
 
 
 def uncast(weight):
-    return ops.convert_to_tensor(internals.uncast(weight))
+    value = internals.uncast(weight)
+    # TensorFlow's is its variable, which `convert_to_tensor` leaves as it is.
+    return value.read_value() if hasattr(value, "read_value") else ops.convert_to_tensor(value)
 
 
 def pick(place, choices):
     if keras.backend.backend() == "tensorflow":
-        from tf_adapters.layers.fused import pick as of_tensorflow
+        from tf_adapters.layers.bank import pick as of_tensorflow
 
         return of_tensorflow(place, choices)
     zeros = [ops.zeros_like(value) for value in choices[0]]
