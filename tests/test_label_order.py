@@ -18,10 +18,12 @@ from tf_adapters import (
     load_adapter,
     load_backbone,
     predict,
+    remove_adapters,
     save_adapter,
     set_trainable,
 )
 from tf_adapters.adapterhub import export_adapter, import_adapter
+from tf_adapters.models.state import state_of
 from tf_adapters.serving.convert import export_file
 from tf_adapters.serving.export import export_saved_model
 from tf_adapters.tasks import Rows, Task
@@ -47,6 +49,27 @@ def encoder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def wordpiece(encoder):
     return WordPiece.from_directory(encoder, max_length=8)
+
+
+@pytest.mark.parametrize("acts", [False, True])
+@pytest.mark.parametrize("door", ["transformers", "keras-hub"])
+def test_each_label_keeps_its_output_in_an_adapters_own_order(encoder, door, acts):
+    if door == "keras-hub":
+        pytest.importorskip("keras_hub")
+    model = load_backbone(encoder, labels=LABELS, door=door)
+    state, random = state_of(model), np.random.default_rng(0)
+    for variable in state.head_variables(model):
+        variable.assign(random.normal(size=variable.shape))
+    ids = tf.constant([[2, 5, 6, 3], [2, 7, 8, 3]])
+    inputs = {"input_ids": ids, "attention_mask": tf.ones_like(ids), "token_type_ids": tf.zeros_like(ids)}
+    before = state.door.forward(model)(inputs)
+    if acts:
+        randomize(add_adapters(model, CONFIG, name="other", seed=0))
+    add_adapters(model, AdapterConfig(4, init_stddev=0.0), labels=OTHER, seed=0)
+    np.testing.assert_allclose(state.door.forward(model)(inputs), before[:, ::-1], atol=1e-5)
+    assert state.label_names(model, state.owner) == OTHER
+    remove_adapters(model)
+    np.testing.assert_allclose(state.door.forward(model)(inputs), before, atol=1e-5)
 
 
 def rows_of(kind):

@@ -1,6 +1,7 @@
 """Weight decay, clipping and early stopping: their arithmetic."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.conftest import tiny_model
@@ -35,6 +36,15 @@ def test_the_gradient_of_all_weights_together_is_clipped():
     np.testing.assert_allclose(kernel, 1.0, rtol=1e-6)
     np.testing.assert_allclose(bias, 10**0.5 / 2, rtol=1e-6)
     np.testing.assert_allclose(optimizer._clip_gradients([tf.fill((2, 2), 1.0)])[0], 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_an_embeddings_gradient_is_clipped_as_a_whole(decay):
+    optimizer = make_optimizer(keras2, 0.1, [], clip_norm=2.0, weight_decay=decay)
+    # The first row occurs twice: a norm of 4, of which the occurrences by themselves would have 3.2.
+    rows = tf.IndexedSlices(tf.constant([[1.5**0.5], [3.0], [1.5**0.5], [1.0]]), tf.constant([0, 1, 0, 2]), (4, 1))
+    clipped = tf.convert_to_tensor(optimizer._clip_gradients([rows])[0])
+    np.testing.assert_allclose(clipped[:, 0], [1.5**0.5, 1.5, 0.5, 0.0], rtol=1e-6)
 
 
 def test_of_adapters_the_kernels_decay_alone():

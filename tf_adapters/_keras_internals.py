@@ -202,8 +202,13 @@ def one_pass(adam):
             beta2=beta_2, epsilon=tf.cast(self.epsilon, dtype), grad=tf.convert_to_tensor(gradient),
         )  # fmt: skip
 
+    def clip_gradients(self, gradients):
+        # Keras sums the occurrences of an embedding's row after it has clipped, and so takes another norm.
+        return adam._clip_gradients(self, self._deduplicate_sparse_grad(gradients))
+
     # A model that is saved with it names Keras' own, which takes its place when it is loaded.
-    return type(adam.__name__, (adam,), {"update_step": update_step, "__module__": adam.__module__})
+    about = {"update_step": update_step, "_clip_gradients": clip_gradients, "__module__": adam.__module__}
+    return type(adam.__name__, (adam,), about)
 
 
 def train_what_is_chosen(model):

@@ -37,7 +37,8 @@ def add_adapters(
     copied and no pretrained weight changes its name. Call `set_trainable` and `compile`
     afterwards: where `set_trainable` chose before, the new adapter does not train yet. The head
     and the LayerNorms of a second adapter start from the values that the model had before the
-    first. A `tf.function` that was traced before the first adapter knows none: make it anew.
+    first; where `labels` are the same in another order, each label keeps its output. A `tf.function` that was traced
+    before the first adapter knows none: make it anew.
 
     With one of the last four arguments the adapter has a head of its own, which comes and goes with it. Where that has
     another shape than the one before, Keras traces anew, and a `tf.function` that was traced under the other answers
@@ -270,7 +271,7 @@ def _own_head(model, state, head, num_labels, labels, head_layers, seed):
     names = {index: f"LABEL_{index}" if labels is None else label for index, label in enumerate(names)}
     own = {"labels": (names, {label: index for index, label in names.items()})}
     if shape == plain:
-        return own
+        return {**own, **_in_order(model, state, list(names.values()))}
     fresh = state.door.new_head(model, state.family, shape, seed % 2**31, state.acting.last_head + 1)
     values = [state.door.read(variable) for variable in fresh.variables]
     same = next((other for other in state.heads if other.shape == shape), None)
@@ -279,6 +280,21 @@ def _own_head(model, state, head, num_labels, labels, head_layers, seed):
         for layer in fresh.layers.values():
             layer.trainable = state.trainable is None
     return {**own, "stands": same or fresh, "head": values}
+
+
+def _in_order(model, state, names):
+    """What an adapter has of its own where the plain head has the same label names in another order: that head's values
+    with the outputs in the order of `names`."""
+    known, head = state.label_names(model, state.plain) or [], state.plain.stands
+    if known == names or sorted(known) != sorted(names):
+        return {}
+    # The last two are its kernel and bias.
+    outputs = {id(variable) for variable in [v for v in head.variables if v.shape[-1] == len(known)][-2:]}
+    order, values = [known.index(name) for name in names], []
+    for variable, value in zip(head.variables, head.values_of(state.plain, state.door.read)):
+        ordered = np.asarray(value)[..., order] if id(variable) in outputs else None
+        values.append(value if ordered is None else state.door.constant(ordered, variable))
+    return {"head": values}
 
 
 @transaction
