@@ -111,7 +111,8 @@ def test_a_result_is_never_overwritten(tmp_path, capsys, monkeypatch):
         assert "never edited" in capsys.readouterr().err
 
 
-def test_options_depend_on_the_model_and_turns_are_whole(tmp_path):
+def test_options_depend_on_the_model_and_turns_are_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.result.RESULTS", tmp_path)  # a result of today may be there
     assert step.parse(["--model", "bert-base"]).batch_size == 16
     options = step.parse(["--model", "bert-base", "--batches", "short"])
     assert (options.batch_size, options.steps) == (32, 8)
@@ -121,7 +122,8 @@ def test_options_depend_on_the_model_and_turns_are_whole(tmp_path):
             step.parse(arguments)
 
 
-def test_each_arm_of_tensorflow_is_paired_with_the_same_arm_before_a_change(tmp_path):
+def test_each_arm_of_tensorflow_is_paired_with_the_same_arm_before_a_change(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.result.RESULTS", tmp_path)  # a result of today may be there
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "start.py").touch()
     arms = step.parse(["--before", str(tmp_path), "--arms", "full@float32", "fast", "torch-full"]).arms
