@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from tf_adapters._keras import keras
 from tf_adapters.config import FUSED
+from tf_adapters.layers.attention import dot_product_attention
 from tf_adapters.layers.bank import pick
 from tf_adapters.layers.fused import (
     ACTIVATIONS,
     HALF_PRECISION,
     biased_activation,
     biased_dropout,
-    dot_product_attention,
     keep_mask,
     layer_norm,
     sum_norm,
@@ -82,18 +82,6 @@ def test_the_norm_of_adapters_is_kerass_bit_for_bit_and_so_are_its_gradients_nea
     agree(found, kerass_norm, inputs, tolerance=3e-6)
 
 
-def test_attention_is_its_formula():
-    mask = tf.constant([[0.0, 0, 0, 0, -1e9], [0, 0, 0, 0, 0]])[:, None, None]
-
-    def plain(query, key, value):
-        return tf.nn.softmax(query @ tf.transpose(key, [0, 1, 3, 2]) + mask) @ value
-
-    def found(query, key, value):
-        return dot_product_attention(0.0)(query, key, value, mask, None)
-
-    agree(found, plain, [normal(2, 3, length, 4, seed=length) for length in (2, 5, 5)])
-
-
 def test_dropout_differentiates_through_the_mask_that_it_drew():
     kept = tf.cast(keep_mask([3, 4], SEED, 0.4), tf.float32) / 0.6
 
@@ -101,17 +89,6 @@ def test_dropout_differentiates_through_the_mask_that_it_drew():
         return (x + bias) * kept
 
     agree(lambda *inputs: biased_dropout(0.4)(*inputs, SEED), plain, [normal(3, 4), normal(4, seed=1)])
-
-
-def test_attention_drops_weights_and_differentiates_through_the_same_mask():
-    operation = dot_product_attention(0.3)
-    inputs = [normal(2, 2, 4, 3, seed=seed) for seed in range(3)]
-    kept = tf.cast(keep_mask([2, 2, 4, 4], SEED, 0.3), tf.float32) / 0.7
-
-    def plain(query, key, value):
-        return (tf.nn.softmax(query @ tf.transpose(key, [0, 1, 3, 2])) * kept) @ value
-
-    agree(lambda *inputs: operation(*inputs, None, SEED), plain, inputs)
 
 
 # The masks of dropout

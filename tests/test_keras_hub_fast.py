@@ -88,9 +88,9 @@ def test_only_what_a_head_reads_is_computed_and_the_backbone_answers_every_token
     plain, fast = both(checkpoints("bert"))
     expected = answers(plain.backbone, "bert")
     asked = []
-    attend = tf_adapters.layers.fused.attend
+    attend = tf_adapters.layers.attention.attend
     monkeypatch.setattr(
-        tf_adapters.layers.fused,
+        tf_adapters.layers.attention,
         "attend",
         lambda *given, queries, **named: asked.append(queries) or attend(*given, queries=queries, **named),
     )

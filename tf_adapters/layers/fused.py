@@ -28,16 +28,21 @@ def compiled(function):
 
     @functools.wraps(function)
     def call(*tensors):
-        return (function if getattr(_HERE, "plain", False) else program)(*tensors)
+        return (function if is_uncompiled() else program)(*tensors)
 
     return call
+
+
+def is_uncompiled():
+    """Whether this thread is in the context `uncompiled`."""
+    return getattr(_HERE, "plain", False)
 
 
 @contextlib.contextmanager
 def uncompiled():
     """What this thread traces in the context has the operations themselves in place of their programs, for servers
     without XLA."""
-    before = getattr(_HERE, "plain", False)
+    before = is_uncompiled()
     with contextlib.ExitStack() as end:
         end.callback(setattr, _HERE, "plain", before)
         _HERE.plain = True
@@ -52,7 +57,7 @@ def wide(tensor):
 # Dropout masks, which are computed from a seed wherever they are needed, and never stored
 
 
-def keep_mask(shape, seed, rate):
+def keep_mask(shape, seed, rate, start=0):
     """Which elements dropout keeps, as a bool tensor; the same for the same arguments.
 
     The bits are a hash of the element's position: the finaliser of MurmurHash3 over a sequence whose odd step and
@@ -62,12 +67,13 @@ def keep_mask(shape, seed, rate):
         shape: int32 tensor, the shape of the result; fewer than 2**31 elements.
         seed: int32 tensor, `(2,)`.
         rate: float in (0, 1), the share that is dropped, exact to 2**-32.
+        start: int32 scalar, the position of the first element, where the tensor is a part of a larger one.
     """
     first, second = tf.unstack(tf.bitcast(seed, tf.uint32))
     # So that seeds which differ in one word differ in both.
     first = _mix(first + _mix(second))
     second = _mix(second + _mix(first))
-    bits = tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32)
+    bits = tf.bitcast(start + tf.range(tf.reduce_prod(shape)), tf.uint32)
     bits = _mix(bits * tf.bitwise.bitwise_or(first, tf.constant(1, tf.uint32)) + second)
     return tf.reshape(bits >= tf.constant(min(round(rate * 2**32), 2**32 - 1), tf.uint32), shape)
 
@@ -79,9 +85,9 @@ def _mix(bits):
     return bits
 
 
-def drop(inputs, seed, rate):
+def drop(inputs, seed, rate, start=0):
     """Dropout of a float32 tensor: zero where it is dropped, and the rest scaled by 1 / (1 - rate)."""
-    return tf.where(keep_mask(tf.shape(inputs), seed, rate), inputs * (1 / (1 - rate)), 0.0)
+    return tf.where(keep_mask(tf.shape(inputs), seed, rate, start), inputs * (1 / (1 - rate)), 0.0)
 
 
 # Activations whose gradient reads one tensor
@@ -302,58 +308,6 @@ def sum_norm(epsilon, count, size):
     return operation
 
 
-# Scaled dot-product attention with dropout. Vaswani et al. 2017, section 3.2
-
-
-@functools.cache
-def dot_product_attention(rate):
-    """The operation `dropout(softmax(query key' + mask)) value`.
-
-    Args:
-        rate: of the dropout, in [0, 1).
-
-    Returns: function of query `(batch, heads, queries, width)`, scaled already, key and value
-        `(batch, heads, keys, width)`, mask that can be added to the scores, or None, and seed (see
-        `random_mask`), or None at rate 0; its result has the shape of query. The mask has no gradient.
-    """
-
-    @compiled
-    def forward(weights, seed):
-        return tf.cast(drop(wide(weights), seed, rate), weights.dtype)
-
-    @compiled
-    def backward(upstream, weights, along, *seed):
-        upstream = drop(wide(upstream), *seed, rate) if seed else wide(upstream)
-        return tf.cast(wide(weights) * (upstream - along), weights.dtype)
-
-    def apply(query, key, value, mask, seed):
-        seed = [] if seed is None else [seed]
-
-        @tf.custom_gradient
-        def operation(query, key, value):
-            scores = tf.matmul(query, key, transpose_b=True)
-            weights = tf.nn.softmax(scores if mask is None else scores + mask)
-            dropped = forward(weights, *seed) if seed else weights
-            context = tf.matmul(dropped, value)
-
-            def gradient(upstream):
-                # The softmax's gradient needs the sum over keys of weights times their gradient, which equals
-                # the sum over the width of the context times its own.
-                along = tf.reduce_sum(wide(upstream) * wide(context), -1, keepdims=True)
-                of_scores = backward(tf.matmul(upstream, value, transpose_b=True), weights, along, *seed)
-                return (
-                    tf.matmul(of_scores, key),
-                    tf.matmul(of_scores, query, transpose_a=True),
-                    tf.matmul(dropped, upstream, transpose_a=True),
-                )
-
-            return context, gradient
-
-        return operation(query, key, value)
-
-    return apply
-
-
 # The parts of an encoder block of BERT's shape. Blocks of either Keras hand over their weights as tensors, in the dtype
 # in which these are stored. Each is cast once, to that of the hidden states.
 
@@ -384,57 +338,6 @@ class Norm(NamedTuple):
     gamma: tf.Tensor
     beta: tf.Tensor
     epsilon: float
-
-
-def attend(states, query, key, value, *, heads, mask, rate=0.0, seed=None, queries=None):
-    """What self-attention makes of hidden states, before its output layer.
-
-    Args:
-        states: `(batch, length, hidden)`.
-        query, key, value: `Dense`.
-        heads: int.
-        mask: can be added to the scores `(batch, heads, queries, length)`, or None.
-        rate, seed: of the dropout of the weights (see `keep_mask`); at rate 0 there is no seed.
-        queries: int, only so many first tokens ask, and the others are asked; None for all.
-
-    Returns: `(batch, queries, hidden)`.
-    """
-    scale = (query.kernel.shape[1] // heads) ** -0.5
-    if queries is None:
-        parts = _project(states, (query, key, value), (scale, 1.0, 1.0), heads)
-    else:
-        parts = _project(states[:, :queries], (query,), (scale,), heads)
-        parts += _project(states, (key, value), (1.0, 1.0), heads)
-    context = tf.transpose(dot_product_attention(rate)(*parts, mask, seed), [0, 2, 1, 3])
-    return tf.reshape(context, tf.concat([tf.shape(context)[:2], [query.kernel.shape[1]]], 0))
-
-
-def _project(states, denses, scales, heads):
-    """`(batch, heads, length, width)` for each of several dense layers, by one product; scores are scaled here.
-
-    LoRA's updates take two narrow products for all of them.
-    """
-    size = denses[0].kernel.shape[1]
-    kernel, bias = (
-        tf.cast(
-            tf.concat([wide(getattr(dense, name)) * scale for dense, scale in zip(denses, scales)], -1), states.dtype
-        )
-        for name in ("kernel", "bias")
-    )
-    flat = rows(states)
-    joint = tf.nn.bias_add(tf.matmul(flat, kernel), bias)
-    down, up = [], []
-    for number, (dense, scale) in enumerate(zip(denses, scales)):
-        if dense.update:
-            a, b, factor = dense.update
-            down.append(tf.cast(a, states.dtype))
-            thin = tf.cast(wide(b) * (factor * scale), states.dtype)
-            up.append(tf.pad(thin, [[0, 0], [number * size, (len(denses) - 1 - number) * size]]))
-    if down:
-        joint += tf.matmul(tf.matmul(flat, tf.concat(down, 1)), tf.concat(up, 0))
-    batch, length = tf.unstack(tf.shape(states)[:2])
-    joint = tf.reshape(joint, [batch, length, len(denses), heads, size // heads])
-    return tf.unstack(tf.transpose(joint, [2, 0, 3, 1, 4]))
 
 
 def expand(states, dense, activation, training):

@@ -16,7 +16,7 @@ from keras import ops
 from tf_adapters import _keras3_internals as internals
 from tf_adapters._keras3_internals import attention_dropout, dense_place, has_mask, part
 from tf_adapters.config import FUSED
-from tf_adapters.layers import fused
+from tf_adapters.layers import attention, fused
 from tf_adapters.models.keras_hub.site import AdapterEncoder, DenseSite, joined_mask, name_of_activation
 
 _MASKED = -1e9  # what Keras' Softmax adds; float16 has -3e4
@@ -107,7 +107,7 @@ class FastEncoder(AdapterEncoder):
             masked = -3e4 if inputs.dtype == tf.float16 else _MASKED
             mask = (1 - tf.cast(mask[:, None], inputs.dtype)) * tf.cast(masked, inputs.dtype)
         drops = {"rate": rate, "seed": _seed(generator)} if training and rate else {}
-        context = fused.attend(inputs, *denses, heads=self.num_heads, mask=mask, queries=queries, **drops)
+        context = attention.attend(inputs, *denses, heads=self.num_heads, mask=mask, queries=queries, **drops)
         return context if kept is None else context * kept
 
     def _expand(self, hidden, training):

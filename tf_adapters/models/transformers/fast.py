@@ -11,7 +11,7 @@ from transformers.modeling_tf_outputs import TFBaseModelOutputWithPastAndCrossAt
 
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import uncast
-from tf_adapters.layers import fused
+from tf_adapters.layers import attention, fused
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.models.transformers.site import AdapterBlock, AdapterSite, DenseSite, adopted
 
@@ -73,7 +73,7 @@ class FastSelfAttention:
         seed = _draw_seed(self.dropout) if rate else None
         drops = {"rate": rate, "seed": seed}
         heads = self.num_attention_heads
-        return (fused.attend(hidden_states, *denses, heads=heads, mask=attention_mask, queries=queries, **drops),)
+        return (attention.attend(hidden_states, *denses, heads=heads, mask=attention_mask, queries=queries, **drops),)
 
 
 class FastIntermediate:

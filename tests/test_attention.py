@@ -1,0 +1,99 @@
+"""Attention by parts against its formula: values, gradients, masks of every shape, and dropout."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.test_fused import SEED, agree, normal
+from tf_adapters.layers import attention, fused
+from tf_adapters.layers.attention import dot_product_attention
+from tf_adapters.layers.fused import keep_mask
+
+# Rows, heads, queries and keys, of how many scores a part is at most, and whether there are parts.
+CASES = [((5, 1, 8, 8), 2**18, True), ((4, 3, 2, 5), 55, True), ((2, 2, 1, 6), 1, True), ((2, 3, 2, 5), 1, False)]
+TOLERANCE = 4e-6  # Beside float64 both err by half of it.
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request, monkeypatch):
+    shape, part, is_long = request.param
+    monkeypatch.setattr(attention, "_LONG", 1 if is_long else 2**15)
+    monkeypatch.setattr(attention, "_PART", part)
+    return shape, is_long
+
+
+def tensors(shape, width=4):
+    rows, heads, queries, keys = shape
+    query, *others = (
+        normal(rows, heads, length, width, seed=seed) for seed, length in enumerate((queries, keys, keys))
+    )
+    return [query / width**0.5, *others]
+
+
+def formula(mask=0.0, kept=1.0):
+    def plain(query, key, value):
+        return (tf.nn.softmax(query @ tf.linalg.matrix_transpose(key) + mask) * kept) @ value
+
+    return plain
+
+
+def kept_weights(shape, by_parts):
+    """Dropout at a rate of 0.3: by parts the scores are keys by queries."""
+    rows, heads, queries, keys = shape
+    if by_parts:
+        return tf.linalg.matrix_transpose(kept_weights((rows, heads, keys, queries), False))
+    return tf.cast(keep_mask(shape, SEED, 0.3), tf.float32) / 0.7
+
+
+def dropping(*inputs):
+    return dot_product_attention(0.3)(*inputs, None, SEED)
+
+
+def masks(shape):
+    """Each dimension of the scores of its own, or one for all."""
+    rows, heads, queries, keys = shape
+    for own in ((rows, 1, 1, keys), (rows, heads, queries, keys), (1, heads, 1, keys)):
+        mask = np.where(np.random.default_rng(0).random(own) < 0.3, np.finfo(np.float32).min, 0)
+        mask[..., 0, :] = 0
+        if own[2] == 1:
+            mask[-1, -1] = np.finfo(np.float32).min  # Of a row, or of a head, all keys.
+        yield tf.constant(mask, tf.float32)
+
+
+def test_attention_is_its_formula(case):
+    shape, _ = case
+    for mask in masks(shape):
+
+        def found(*inputs):
+            return dot_product_attention(0.0)(*inputs, mask, None)
+
+        agree(found, formula(mask), tensors(shape), tolerance=TOLERANCE)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_it_drops_weights_and_differentiates_through_the_same_mask(case, compiled):
+    """Whatever the parts are; in a graph that is compiled as a whole too."""
+    found, expected = tf.function(dropping, jit_compile=compiled), formula(kept=kept_weights(*case))
+    agree(found, expected, tensors(case[0]), tolerance=TOLERANCE)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_graph_of_any_length_makes_long_rows_by_parts(monkeypatch, compiled):
+    monkeypatch.setattr(attention, "_LONG", 30)
+    found = tf.function(dropping, [tf.TensorSpec([None, 2, None, 4])] * 3, jit_compile=compiled)
+    for length in (5, 6):
+        shape = 3, 2, length, length
+        agree(found, formula(kept=kept_weights(shape, length == 6)), tensors(shape), tolerance=TOLERANCE)
+
+
+def test_without_programs_there_is_no_loop(monkeypatch):
+    monkeypatch.setattr(attention, "_LONG", 1)
+
+    def found(*inputs):
+        with fused.uncompiled():
+            return dropping(*inputs)
+
+    inputs = tensors((2, 3, 5, 5))
+    agree(found, formula(kept=kept_weights((2, 3, 5, 5), False)), inputs, tolerance=TOLERANCE)
+    graph = tf.function(found).get_concrete_function(*inputs).graph
+    assert not {"While", "StatelessWhile"} & {operation.type for operation in graph.get_operations()}
