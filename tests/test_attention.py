@@ -1,5 +1,9 @@
 """Attention by parts against its formula: values, gradients, masks of every shape, and dropout."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -97,3 +101,14 @@ def test_without_programs_there_is_no_loop(monkeypatch):
     agree(found, formula(kept=kept_weights((2, 3, 5, 5), False)), inputs, tolerance=TOLERANCE)
     graph = tf.function(found).get_concrete_function(*inputs).graph
     assert not {"While", "StatelessWhile"} & {operation.type for operation in graph.get_operations()}
+
+
+@pytest.mark.skipif("64" not in os.uname().machine, reason="oneDNN is no part of TensorFlow there")
+def test_where_onednn_makes_the_products_rows_are_long_from_512_tokens_on():
+    found = []
+    for used in "01":
+        code = "from tf_adapters.layers import attention; print('long:', attention._LONG)"
+        environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": used, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        found.append(int(done.stdout.partition("long: ")[2]))
+    assert found == [2**15, 512 * 512]

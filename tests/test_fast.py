@@ -21,6 +21,7 @@ from tf_adapters import (
 )
 from tf_adapters._keras import keras
 from tf_adapters.kinds.kind import Scorer, _computed
+from tf_adapters.layers import attention
 from tf_adapters.methods import DoraConfig
 from tf_adapters.models import backbone_digest
 from tf_adapters.models.state import state_of
@@ -74,6 +75,7 @@ def relative_errors(found, expected):
 
 CASES = {
     "full": (CONFIG, "full"),
+    "by parts": (CONFIG, "full"),
     "shared": (AdapterConfig(4, sharing=2, activation="swish", init_stddev=0.3), "adapters"),
     "lora": (LoraConfig(3, alpha=6), "adapters"),
     "dora": (DoraConfig(3, alpha=6), "adapters"),
@@ -81,9 +83,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", nightly_but(["full", "shared", "lora", "dora"], CASES))
+@pytest.mark.parametrize("case", nightly_but(["full", "by parts", "shared", "lora", "dora"], CASES))
 def test_fast_logits_and_gradients_are_those_of_plain_blocks(case, monkeypatch):
     config, mode = CASES[case]
+    monkeypatch.setattr(attention, "_LONG", 1 if case == "by parts" else 2**15)
     plain, fast = (adapted(fast, config=config, mode=mode) for fast in (False, True))
     assert [v.name.split("/", 1)[1] for v in plain.trainable_variables] == [
         v.name.split("/", 1)[1] for v in fast.trainable_variables

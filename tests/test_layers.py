@@ -250,6 +250,23 @@ def test_the_gradient_of_dora_takes_the_norm_as_a_constant():
         np.testing.assert_allclose(tape.gradient(loss, weight), tape.gradient(expected, weight), rtol=1e-4, atol=1e-4)
 
 
+def test_a_column_of_zeros_stays_one_under_dora():
+    dense, layer, x = keras2.keras.layers.Dense(4), DoraLayer(4, rank=2, alpha=6), tf.constant(numbers(1, 3, 5))
+    for one in (dense, layer):
+        one.build((None, 5))
+    pruned = numbers(0, 5, 4) * [0, 1, 1, 1]
+    dense.set_weights([pruned, numbers(2, 4)])
+    for weight in ("as made", "trained"):
+        if weight == "trained":
+            randomize(layer)
+        with tf.GradientTape() as tape:
+            outputs = layer(x, dense)
+        np.testing.assert_allclose(outputs[:, 0], np.full(3, dense.bias[0]), rtol=1e-6)
+        assert all(np.isfinite(gradient).all() for gradient in tape.gradient(outputs, layer.weights))
+        kernel, bias = layer.merged(pruned, dense.bias.numpy())
+        np.testing.assert_allclose(outputs, x @ kernel + bias, rtol=1e-5, atol=1e-5)
+
+
 def test_dropout_is_of_the_update_in_training_alone():
     plain, layer = AdapterLayer(4, seed=0), AdapterLayer(4, dropout=0.5, seed=0)
     for one in (plain, layer):

@@ -246,7 +246,7 @@ def traced_once(function):
     return function
 
 
-# Files and operations
+# Files, operations and the processor
 
 
 def file_on_hub(source, name, revision):
@@ -269,6 +269,14 @@ def sentencepiece_operations():
     from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
     return gen_sentencepiece_tokenizer
+
+
+def uses_onednn():
+    """Whether oneDNN makes TensorFlow's products: it decides by the processor and TF_ENABLE_ONEDNN_OPTS, and only logs
+    it."""
+    from tensorflow.python.util._pywrap_util_port import IsMklEnabled
+
+    return IsMklEnabled()
 
 
 # keras-tuner

@@ -117,6 +117,8 @@ MUTATIONS = [
     ("models/keras_hub/fast.py", "* tf.cast(site.acting.guard(), gamma.dtype)", "", "keras_hub_fast:switched"),
     ("models/keras_hub/fast.py", "context if kept is None else context * kept", "context", "keras_hub_fast:padding"),
     ("methods/dora.py", "ops.stop_gradient(", "(", "layers:dora"),
+    ("methods/dora.py", "(ops.column_norms(direction) + _TINY)", "(ops.column_norms(direction))", "layers:dora"),
+    ("methods/dora.py", "(after + _TINY)", "after", "layers:dora"),
     ("methods/dora.py", "low_rank = False", "low_rank = True", "fast:gradients"),
     ("kinds/sentences.py", "smoothed_crossentropy, share=settings.label_smoothing", "smoothed_crossentropy, share=0.0",
      "settings:smoothed"),

@@ -3,16 +3,18 @@
 The scores of all pairs of tokens are the largest tensors of a training step. Those of long rows are made part by part,
 each of a size that stays in a core's cache, and made anew for the gradient, so that they never stand in memory (Dao et
 al. 2022, FlashAttention). That is for float32 on CPUs, where it was measured; elsewhere, and of short rows, which would
-wait longer for the compilation than they gain, the scores are made at once and kept.
+wait longer for the compilation than they gain, the scores are made at once and kept. Where oneDNN makes the products,
+XLA's are slower than they are, and rows are long from 512 tokens on.
 """
 
 import functools
 
 import tensorflow as tf
 
+from tf_adapters._keras_internals import uses_onednn
 from tf_adapters.layers.fused import compiled, drop, is_uncompiled, rows, wide
 
-_LONG = 2**15  # scores of a head from which on they are made by parts
+_LONG = 2**18 if uses_onednn() else 2**15  # scores of a head from which on they are made by parts
 _PART = 2**18  # scores of a part at most: 1 MiB of float32
 
 

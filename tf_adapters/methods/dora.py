@@ -7,6 +7,8 @@ import numpy as np
 from tf_adapters.layers.method import in_keras2
 from tf_adapters.methods.lora import Lora, LoraConfig
 
+_TINY = 1e-30  # so that a column of zeros, of a pruned unit say, stays one
+
 
 @dataclasses.dataclass(frozen=True)
 class DoraConfig(LoraConfig):
@@ -56,7 +58,7 @@ class Dora(Lora):
         kernel, bias = (ops.cast(ops.value(weight), ops.float32) for weight in (dense.kernel, dense.bias))
         a, b = (ops.cast(weight, ops.float32) for weight in (self.a, self.b))
         direction = kernel + self.scaling * ops.matmul(a, b)
-        ratio = ops.column_norms(kernel) / ops.stop_gradient(ops.column_norms(direction))
+        ratio = ops.column_norms(kernel) / ops.stop_gradient(ops.column_norms(direction) + _TINY)
         factor = ops.cast(self.magnitude, ops.float32) * ratio
         excess = factor - 1.0 if gate is None else ops.cast(gate, ops.float32) * (factor - 1.0)
         outputs, update = dense(inputs), self.update(inputs, gate=gate, training=training)
@@ -68,7 +70,7 @@ class Dora(Lora):
         update = self.a.numpy().astype(np.float64) @ self.b.numpy().astype(np.float64)
         direction = kernel.astype(np.float64) + self.scaling * update
         before, after = (np.linalg.norm(values, axis=0) for values in (kernel.astype(np.float64), direction))
-        return (direction * (self.magnitude.numpy() * before / after)).astype(np.float32), bias
+        return (direction * (self.magnitude.numpy() * before / (after + _TINY))).astype(np.float32), bias
 
 
 __getattr__ = in_keras2(DoraLayer=Dora)
