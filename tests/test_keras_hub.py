@@ -120,6 +120,29 @@ def test_what_trains_is_what_trains_through_the_first_door(checkpoints):
         assert named[0] == named[1] and named[0][0] > 0
 
 
+class Unfreeze(keras.callbacks.Callback):
+    """Train the adapters too, from the second epoch on."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            tf_adapters.set_trainable(self.model, "adapters")
+
+
+def test_a_callback_changes_what_trains_between_the_epochs_of_fit_as_between_two(checkpoints):
+    trained, directory = [], checkpoints("bert")
+    for epochs in ((2,), (1, 1)):
+        keras.utils.set_random_seed(0)
+        model = tf_adapters.add_adapters(load_backbone(directory), CONFIGS["houlsby"], seed=1)
+        tf_adapters.set_trainable(model, "head")
+        model.compile(optimizer=keras.optimizers.Adam(1e-2), loss=crossentropy())
+        for count in epochs:
+            model.fit(inputs("bert")[1], LABELS, epochs=count, shuffle=False, verbose=0, callbacks=[Unfreeze()])
+        trained.append([array(variable) for variable in model.trainable_variables])
+    assert len(trained[0]) > 2
+    for within, between in zip(*trained, strict=True):
+        np.testing.assert_allclose(within, between, atol=1e-6)
+
+
 @pytest.mark.nightly
 def test_another_choice_keeps_the_moments_of_what_still_trains(checkpoints):
     model = tf_adapters.add_adapters(load_backbone(checkpoints("bert")), CONFIGS["houlsby"], seed=1)

@@ -77,14 +77,14 @@ def test_random_drop_leaves_out_that_many_of_the_lowest_blocks(encoder, monkeypa
 
 def ends_of_a_step(model, *changes):
     """What trains, and the states of random numbers, after a step of training with SGD."""
-    seeds, step = _seed_dropout(model, 1, 0.2), TrainingStep(Called(model), [change(model) for change in changes])
+    seeds, step = _seed_dropout(model, 0, 0.2), TrainingStep(Called(model), [change(model) for change in changes])
     step.compile(optimizer=keras.optimizers.SGD(1.0), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     step.train_on_batch(inputs(model), np.array([0, 1]))
     return [array(variable) for variable in (*model.trainable_variables, *(one.state for one in seeds))]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", nightly_but(["deberta-v2"], ["albert", "bert", "deberta-v2"]))
+@pytest.mark.parametrize("family", nightly_but(["albert", "deberta-v2"], ["albert", "bert", "deberta-v2"]))
 def test_a_block_that_is_computed_again_draws_the_same_numbers(family):
     ends, directory = [], checkpoint(family)
     for changes in ((), (GradientCheckpointing,)):

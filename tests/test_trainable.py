@@ -211,6 +211,27 @@ def test_what_is_chosen_after_compile_and_after_fit_is_what_trains():
         assert moved >= {name for name in names_that_should(model) if "embeddings" not in name}
 
 
+class Unfreeze(keras.callbacks.Callback):
+    """Train the adapters too, from the second epoch on."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            set_trainable(self.model, "adapters")
+
+
+def test_a_callback_changes_what_trains_between_the_epochs_of_fit_as_between_two():
+    trained, rows = [], (tiny_inputs(), np.array([0, 1, 0]))
+    for epochs in ((2,), (1, 1)):
+        keras.utils.set_random_seed(0)
+        model = compiled("head", keras.optimizers.Adam(0.01))
+        for count in epochs:
+            model.fit(*rows, epochs=count, batch_size=2, shuffle=False, verbose=0, callbacks=[Unfreeze()])
+        trained.append([variable.numpy() for variable in model.trainable_variables])
+    assert len(trained[0]) > 2
+    for within, between in zip(*trained, strict=True):
+        np.testing.assert_array_equal(within, between)
+
+
 @pytest.mark.nightly
 def test_what_goes_on_training_keeps_its_moments_and_the_optimizer_is_the_same_object():
     model = compiled("head", optimizer := keras.optimizers.Adam(0.01))

@@ -434,6 +434,17 @@ def take_encoder(model, state):
     watch(model, state)  # which another model on the encoder may have done since this one did
 
 
+def step_made_anew(model):
+    """What stands for a model's `train_function` until Keras makes it: `fit` asks for it before its first epoch alone,
+    and a callback may change what trains after any."""
+
+    def make_and_take(*inputs):
+        model.make_train_function(force=True)
+        return model.train_function(*inputs)
+
+    return make_and_take
+
+
 def mark_of(variable):
     """The `ModelState` whose adapters stand, or stood, in the encoder of a variable; None where nobody wrote one."""
     return getattr(variable, "_tf_adapters", None)

@@ -91,11 +91,14 @@ class GradientCheckpointing:
 
 
 def _draws(block):
-    """The SeedGenerators of a block's dropout, and the sites in it that draw how many blocks do without adapters."""
+    """The SeedGenerators of a block's dropout, the sites in it that draw how many blocks do without adapters, and what
+    holds these numbers."""
     layers = internals.layers_of(block)
     dropouts = [layer for layer in layers if isinstance(layer, keras.layers.Dropout) and layer.rate]
     generators = {id(layer.seed_generator): layer.seed_generator for layer in dropouts}
-    return list(generators.values()), [layer for layer in layers if isinstance(layer, Site) and layer.drawing]
+    sites = [layer for layer in layers if isinstance(layer, Site)]
+    drops = {id(drop): drop for site in sites for drop in site.drops.values()}
+    return list(generators.values()), [site for site in sites if site.drawing], list(drops.values())
 
 
 class _InTraining(keras.layers.Layer):
@@ -109,16 +112,19 @@ class _InTraining(keras.layers.Layer):
         return self.function(inputs)
 
 
-def _compute(block, generators, sites, inputs, *args, **kwargs):
+def _compute(block, generators, sites, drops, inputs, *args, **kwargs):
     """`block.call(inputs, ...)`, of which the gradient keeps the inputs alone."""
     for site in sites:
         for name in site.drawing:
             site.drops[name].draw()
     states, uses = [internals.uncast(generator.state) * 1 for generator in generators], []
+    # As they are now: a block that is used again, as ALBERT's is, draws others before the gradient comes back to it.
+    drawn = [(drop, "number", internals.uncast(drop.number) * 1) for drop in drops]
+    drawn += [(site, "drawing", frozenset()) for site in sites]
 
     def compute(inputs):
         layer = _InTraining(lambda inputs: type(block).call(block, inputs, *args, **kwargs), block.dtype_policy)
-        with _drawn(generators, states, sites) as counts:
+        with replaced(drawn), _from(generators, states) as counts:
             outputs = layer(inputs, training=True)
         uses[:] = counts
         return outputs
@@ -135,7 +141,7 @@ def _further(state, count):
 
 
 @contextlib.contextmanager
-def _drawn(generators, states, sites):
+def _from(generators, states):
     """While it lasts, generators draw from these states on and stay as they are; a list of how often they drew."""
     counts = [0] * len(generators)
 
@@ -144,7 +150,7 @@ def _drawn(generators, states, sites):
         return _further(states[number], counts[number] - 1)
 
     changes = [(generator, "next", functools.partial(draw, number)) for number, generator in enumerate(generators)]
-    with replaced([*changes, *((site, "drawing", frozenset()) for site in sites)]):
+    with replaced(changes):
         yield counts
 
 

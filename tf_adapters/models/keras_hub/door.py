@@ -27,7 +27,7 @@ from tf_adapters.models.keras_hub.site import (
     name_of_activation,
 )
 from tf_adapters.models.origin import is_cast
-from tf_adapters.models.state import Head, HeadShape, mark_of, state_of
+from tf_adapters.models.state import Head, HeadShape, mark_of, state_of, step_made_anew
 from tf_adapters.models.transaction import replaced
 from tf_adapters.models.weight_files import by_name
 
@@ -308,7 +308,8 @@ def follow(model):
 def forget_traces(model):
     # Keras has traced the backbone by itself where somebody asked it alone.
     for one in (model, backbone_of(model)):
-        one.train_function = one.test_function = one.predict_function = None
+        one.train_function = step_made_anew(one)
+        one.test_function = one.predict_function = None
 
 
 # Calls

@@ -15,6 +15,7 @@ from tf_adapters.layers.fused import uncompiled
 from tf_adapters.layers.ops import keras2 as ops
 from tf_adapters.models import weight_files
 from tf_adapters.models.keras_files import refuse
+from tf_adapters.models.state import step_made_anew
 from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers.family import family_of
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
@@ -242,7 +243,7 @@ def _freeze_all_but(layer, chosen):
 
 
 def follow(model):
-    model.train_function = model.train_tf_function = None
+    model.train_function, model.train_tf_function = step_made_anew(model), None
     if getattr(model, "optimizer", None) is not None:
         internals.train_what_is_chosen(model)
         with model.distribute_strategy.scope():
@@ -250,8 +251,8 @@ def follow(model):
 
 
 def forget_traces(model):
-    model.train_function = model.test_function = model.predict_function = None
-    model.train_tf_function = None
+    model.train_function = step_made_anew(model)
+    model.train_tf_function = model.test_function = model.predict_function = None
 
 
 # Calls
