@@ -1,27 +1,31 @@
-"""`tf-adapters train` through each door: the README's own task, the same seeds, the scores side by side."""
+"""`tf-adapters train` through each door: the README's own task, the same seeds, scores and whole processes' seconds."""
 
 import json
 import pathlib
 import subprocess
 import sys
+import time
 
+from benchmarks.pairing import extremes, in_turn, paired_ratio
 from benchmarks.result import at_least_1, finish, log, make_parser, parse_arguments
-from benchmarks.table_parts import Table, in_points, markdown, of_settings, origin, short_difference
+from benchmarks.table_parts import Table, in_points, in_ratio, markdown, of_settings, origin, short_difference
 from tf_adapters.studies.numbers import paired, spread
 
 # Of the first all others are subtracted.
 ARMS = {
-    "transformers": ["--door", "transformers"],
-    "transformers-fast": ["--door", "transformers", "--fast"],
-    "keras-hub-tensorflow": ["--door", "keras-hub", "--backend", "tensorflow"],
-    "keras-hub-tensorflow-fast": ["--door", "keras-hub", "--backend", "tensorflow", "--fast"],
-    "keras-hub-jax": ["--door", "keras-hub", "--backend", "jax"],
-    "keras-hub-torch": ["--door", "keras-hub", "--backend", "torch"],
+    "transformers": "--door transformers --precision float32 --no-fast",
+    "transformers-fast": "--door transformers --precision float32 --fast",
+    "transformers-bfloat16": "--door transformers --precision mixed_bfloat16 --fast",
+    "keras-hub-tensorflow": "--door keras-hub --backend tensorflow --precision float32 --no-fast",
+    "keras-hub-tensorflow-fast": "--door keras-hub --backend tensorflow --precision float32 --fast",
+    "keras-hub-tensorflow-bfloat16": "--door keras-hub --backend tensorflow --precision mixed_bfloat16 --fast",
+    "keras-hub-jax": "--door keras-hub --backend jax",
+    "keras-hub-torch": "--door keras-hub --backend torch",
 }
 
 
 def parse(arguments=None):
-    goes_on = "A run that was interrupted goes on, of the same folder."
+    goes_on = "Each seed of an arm is a process of its own. What is done in the folder is not done again."
     parser = make_parser(f"{__doc__} {goes_on}", smoke="64 rows, one epoch")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=["transformers", "keras-hub-jax"])
     parser.add_argument("--seeds", type=at_least_1, default=3)
@@ -31,34 +35,68 @@ def parse(arguments=None):
 
 
 def run(options):
-    """Train each arm; dict of arms with their scores from 0 to 1, and differences from the first."""
+    """Train each arm with each seed, in turns; dict of arms with their scores from 0 to 1, the seconds of their
+    processes, differences from the first arm and its seconds as a multiple of theirs."""
+    done = {arm: [] for arm in options.arms}
+    for seed in range(options.seeds):
+        for arm in in_turn(options.arms, seed):
+            done[arm].append(_trained(arm, seed, options))
     arms = {}
-    for arm in options.arms:
-        folder = options.folder / arm
-        if not (folder / "tf_adapters.json").exists():
-            log(f"{arm}: {options.seeds} seeds ...")
-            words = ["train", *ARMS[arm], "--seeds", str(options.seeds), "--output", str(folder)]
-            words += [*options.options.split(), *(["--resume"] if folder.exists() else [])]
-            subprocess.run([sys.executable, "-m", "tf_adapters", *words], check=True)
-        settings = json.loads((folder / "tf_adapters.json").read_text(encoding="utf-8"))
-        scores = [one["test"] for one in settings["seeds"]["runs"]]
-        arms[arm] = {"metric": settings["seeds"]["metric"], "scores": scores, **spread(scores)}
+    for arm, runs in done.items():
+        scores, seconds = ([run[what] for run in runs] for what in ("score", "seconds"))
+        arms[arm] = {"metric": runs[0]["metric"], "scores": scores, **spread(scores), "seconds": seconds}
         if len(arms) > 1:
-            arms[arm]["minus_first"] = paired(scores, arms[options.arms[0]]["scores"])
+            first = arms[options.arms[0]]
+            arms[arm]["minus_first"] = paired(scores, first["scores"])
+            arms[arm]["first_over_this"] = paired_ratio(
+                *([[one] for one in of["seconds"]] for of in (first, arms[arm]))
+            )
     return {"arms": arms}
+
+
+def _trained(arm, seed, options):
+    """Score and seconds of a process, which ran before if it is done."""
+    folder = options.folder / arm / str(seed)
+    kept = folder.with_suffix(".json")
+    if not kept.exists():
+        words = [
+            "train",
+            *ARMS[arm].split(),
+            "--seed",
+            seed,
+            "--output",
+            folder,
+            "--overwrite",
+            *options.options.split(),
+        ]
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "tf_adapters", *map(str, words)], check=True)
+        seconds = time.perf_counter() - begun
+        numbers = json.loads((folder / "tf_adapters.json").read_text(encoding="utf-8"))["result"]["numbers"]
+        metric, score = next(iter(numbers.items()))
+        log(f"{arm}, seed {seed}: {metric} {score:.4f} in {seconds:.0f} s")
+        kept.write_text(json.dumps({"metric": metric, "score": score, "seconds": seconds}), encoding="utf-8")
+    return json.loads(kept.read_text(encoding="utf-8"))
 
 
 def table(result):
     """Markdown of one result of doors.py."""
     settings, arms, rows = result["settings"], result["arms"], []
     first, metric = next(iter(arms)), next(iter(arms.values()))["metric"]
+    timed = all("seconds" in found for found in arms.values())  # results of before are not
     for arm, found in arms.items():
         spread = "" if found["sd"] is None else f" ± {in_points(found['sd'])}"
-        rows.append((arm, in_points(found["mean"]) + spread, short_difference(found.get("minus_first"))))
+        row = (arm, in_points(found["mean"]) + spread, short_difference(found.get("minus_first")))
+        if timed:
+            row += (f"{extremes(found['seconds'])['median']:.0f}", in_ratio(found.get("first_over_this")))
+        rows.append(row)
     further = f", `{settings['options']}`" if settings["options"] else ""
+    head = f"| door, backend | test {metric} | minus {first}, points (95 %) |"
+    if timed:
+        head += f" whole process, s | {first} / this |"
     return markdown(
-        "The README's task through each door", f"| door, backend | test {metric} | minus {first}, points (95 %) |",
-        "lll", rows, origin(result, f"`tf-adapters train`{further}, {settings['seeds']} seeds"),
+        "The README's task through each door", head, "lllrl" if timed else "lll", rows,
+        origin(result, f"`tf-adapters train`{further}, {settings['seeds']} seeds"),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import time
 from benchmarks.pairing import extremes, in_turn, paired_ratio
 from benchmarks.result import at_least_1, finish, log, make_parser, parse_arguments
 from benchmarks.start import command
-from benchmarks.table_parts import Table, in_notes, markdown, of_settings, origin
+from benchmarks.table_parts import Table, in_notes, in_ratio, markdown, of_settings, origin
 
 ARMS = {
     "plain": "`predict`", "fast": "`predict`, fast blocks", "bfloat16": "`predict`, fast blocks, mixed_bfloat16",
@@ -67,7 +67,7 @@ def table(result):
             ARMS[arm],
             *("" if arm.startswith("onnx") else f"{found[part]['median']:.1f}" for part in PARTS),
             *(f"{found[f'texts_per_{what}']['median']:.0f}" for what in ("processor_s", "wall_s")),
-            *(_ratio(result["ratios"].get(f"{top} / {arm}")) for top in ("onnx", "onnx-1")),
+            *(in_ratio(result["ratios"].get(f"{top} / {arm}")) for top in ("onnx", "onnx-1")),
         )
         for arm, found in result["arms"].items()
     ]
@@ -81,13 +81,6 @@ def table(result):
     )
     title = "`predict`: its start, and its speed beside ONNX Runtime"
     return markdown(title, head, "lrrrrrll", rows, origin(result, what))
-
-
-def _ratio(ratio):
-    if ratio is None:
-        return ""
-    low, high = ratio["interval"] or (ratio["min"], ratio["max"])
-    return f"{ratio['median']:.2f} ({low:.2f} to {high:.2f})"
 
 
 TABLE = Table(table, of_settings("texts"), in_notes)

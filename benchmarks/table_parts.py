@@ -56,6 +56,14 @@ def mean_and_sd(numbers, missing=""):
     return f"{100 * numbers['mean']:.1f}" + ("" if numbers["sd"] is None else f" ± {100 * numbers['sd']:.1f}")
 
 
+def in_ratio(ratio):
+    """A ratio of `pairing.paired_ratio` with its interval, or the range of few rounds; empty for None."""
+    if ratio is None:
+        return ""
+    low, high = ratio["interval"] or (ratio["min"], ratio["max"])
+    return f"{ratio['median']:.2f} ({low:.2f} to {high:.2f})"
+
+
 def in_points(value, missing=""):
     """Of a share, or None, in per cent with two digits."""
     return missing if value is None else f"{100 * value:.2f}"

@@ -6,14 +6,35 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.runs import Killed, content
 from tf_adapters import InputError, TrainingSettings, get_recipe, load_trained, task_from_files
+from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers import door
 from tf_adapters.tasks.analysis import summary_of_seeds
 from tf_adapters.training.experiment import Experiment, Observer
 from tf_adapters.training.run import Reporter
 
 SETTINGS = TrainingSettings(epochs=2, learning_rate=3e-3, batch_size=32, dropout=0.0, seed=1)
+
+
+def test_a_run_that_is_long_enough_has_fast_blocks(experiment, monkeypatch):
+    rows = len(experiment.task.train)
+
+    def is_fast(epochs, trainable="adapters", jit_compile=False, **others):
+        settings = dataclasses.replace(SETTINGS, epochs=epochs, batch_size=rows, jit_compile=jit_compile)
+        model, _ = dataclasses.replace(experiment, settings=settings, trainable=trainable, **others).build()
+        return state_of(model).fast
+
+    assert is_fast(500) and not is_fast(499)
+    assert is_fast(1, fast=True) and not is_fast(500, fast=False)
+    assert not is_fast(500, jit_compile=True) and not is_fast(500, "full")
+    with monkeypatch.context() as other:
+        other.setattr(door, "why_not_fast", lambda family: "it has none")
+        assert not is_fast(500)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
+    assert not is_fast(500)
 
 
 class StopAtSeed(Observer):

@@ -1,5 +1,9 @@
 """Fast blocks compute what plain ones compute."""
 
+import os
+import pathlib
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -8,6 +12,7 @@ import tensorflow as tf
 
 from tests.cases import nightly_but
 from tests.conftest import is_refused, randomize, tiny_inputs, tiny_model
+from tests.families import family_model
 from tf_adapters import (
     AdapterConfig,
     LoraConfig,
@@ -136,9 +141,33 @@ def test_batches_of_any_size_compute_under_one_signature():
 
 
 def test_batches_are_padded_less_once_that_repays_its_shapes(wordpiece):
-    scorer, encoded = Scorer(adapted(True), wordpiece, batch_size=1), wordpiece.encode(["a a"] * 64)
+    scorer, encoded = Scorer(adapted(True), wordpiece, batch_size=1), wordpiece.encode(["a a"] * 256)
     for width in (8, 4, 4):
         assert {inputs["input_ids"].shape[1] for _, inputs in scorer.inputs(encoded)} == {width}
+
+
+def test_families_of_another_shape_have_no_fast_blocks():
+    model = family_model("distilbert")
+    is_refused("fast=True: distilbert has no fast blocks; leave it out", add_adapters, model, fast=True)
+    add_adapters(model, fast=False)
+
+
+@pytest.mark.slow
+def test_what_is_compiled_can_be_kept_on_disk_for_the_next_process(tmp_path):
+    code = """
+import numpy as np, sys
+from tests.test_fast import INPUTS, adapted
+np.save(sys.argv[1], adapted(True)(INPUTS).logits)
+"""
+    environment = {**os.environ, "TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={tmp_path / 'kept'}"}
+    answers, kept = [], []
+    for name in ("compiled.npy", "read.npy"):
+        words = [sys.executable, "-c", code, tmp_path / name]
+        subprocess.run(words, check=True, cwd=pathlib.Path(__file__).parents[1], env=environment, timeout=300)
+        answers.append(np.load(tmp_path / name))
+        kept.append({path.name: path.stat().st_mtime_ns for path in tmp_path.glob("kept/*")})
+    assert kept[0] and kept[1] == kept[0], "the second process compiled anew"
+    np.testing.assert_array_equal(*answers)
 
 
 def test_two_batches_are_computed_at_a_time_and_come_in_their_order():

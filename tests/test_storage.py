@@ -151,10 +151,14 @@ def test_what_is_not_chosen_yet_or_trains_or_has_no_policy_of_halves_stays_in_fl
 
 
 def test_a_processor_without_bfloat16_is_told_what_the_precision_costs(tmp_path, monkeypatch):
-    from tf_adapters.cli.quiet import precision_note
+    from tf_adapters.cli.quiet import has_bfloat16, precision_note
 
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    assert has_bfloat16(tmp_path / "no Linux") is None
     (tmp_path / "old").write_text("flags\t\t: fpu avx2 avx512f avx512_vnni\n")
     (tmp_path / "new").write_text("flags\t\t: fpu avx2 avx512f avx512_bf16\n")
     assert "no bfloat16 instructions" in precision_note("mixed_bfloat16", tmp_path / "old")
     assert precision_note("mixed_bfloat16", tmp_path / "new") is None
+    assert has_bfloat16(tmp_path / "new") and has_bfloat16(tmp_path / "old") is False
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
+    assert has_bfloat16(tmp_path / "new") is None

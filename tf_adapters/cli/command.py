@@ -84,7 +84,10 @@ def _parameters_of(group):
         # `T` of `Optional[T]` too.
         kind = next(iter(get_args(field.type)), field.type) if about.read is None else str
         kind = Optional[kind] if field.default is None else kind
-        annotation = _annotation(kind, about.options_of(field.name), about)
+        names = about.options_of(field.name)
+        if kind == Optional[bool]:
+            names[0] += names[0].replace("--", "/--no-", 1)
+        annotation = _annotation(kind, names, about)
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
         )

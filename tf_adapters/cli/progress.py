@@ -10,6 +10,7 @@ import typer
 from tf_adapters import load_adapter, parameter_counts
 from tf_adapters.cli.quiet import SECONDS_BETWEEN_LINES, bar, counting
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
+from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import only_writer
 from tf_adapters.training.disk import discard_seeds
 from tf_adapters.training.experiment import Observer
@@ -121,6 +122,7 @@ class Runner(Observer):
                 discard_seeds(output)
         task = self.experiment.task_of()
         model, tokenizer = self._build()
+        self.fast = state_of(model).fast
         self._announce(task, model)
         result = self.experiment.train(model, tokenizer, output, resume=resume, reporter=self.reporter())
         self._report_end(result)
@@ -144,7 +146,7 @@ class Runner(Observer):
     # As of Observer, for several seeds.
 
     def begin(self, seed, task, model):
-        number = seed - self.settings.seed
+        number, self.fast = seed - self.settings.seed, state_of(model).fast
         if number == 0:
             self._announce(task, model)
         self.console.print(f"Seed {seed}, {number + 1} of {self.seeds}:")
@@ -173,7 +175,7 @@ class Runner(Observer):
             raise typer.Exit(130)
         if result.stopped_early:
             self.console.print(f"{stopped}: {self.settings.patience} epochs without a better validation result.")
-        if self.settings.jit_compile or self.experiment.fast:
+        if self.settings.jit_compile or self.fast:
             self.console.print(
                 f"Tracing and compiling took about {result.compile_seconds:.0f} s of {result.seconds:.0f} s."
             )
@@ -194,6 +196,9 @@ class Runner(Observer):
             f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate "
             f"{settings.learning_rate:g}"
         )
+        if self.fast or experiment.precision != "float32":
+            blocks = "fast" if self.fast else "plain"
+            self.console.print(f"Computing in {experiment.precision}, with {blocks} blocks")
         if experiment.door != "transformers":
             self.console.print(f"Through {experiment.door}, on {experiment.backend}")
         if experiment.devices > 1:

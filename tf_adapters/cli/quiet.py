@@ -177,17 +177,21 @@ def _without_native_stderr():
             os.close(kept)
 
 
-def precision_note(precision, cpu_info="/proc/cpuinfo"):
-    """A sentence for the user where `precision` costs time on this processor in place of saving it, or None."""
+def has_bfloat16(cpu_info="/proc/cpuinfo"):
+    """Whether the processor multiplies in bfloat16; None where another device computes, or nothing is known."""
     import tensorflow as tf
 
-    if precision != "mixed_bfloat16" or any(map(tf.config.list_physical_devices, ("GPU", "TPU"))):
+    if any(map(tf.config.list_physical_devices, ("GPU", "TPU"))):
         return None
     try:
-        words = set(pathlib.Path(cpu_info).read_text(encoding="utf-8", errors="replace").split())
+        return not _BFLOAT16.isdisjoint(pathlib.Path(cpu_info).read_text(encoding="utf-8", errors="replace").split())
     except OSError:
-        return None  # not Linux: nothing is known
-    if words & _BFLOAT16:
+        return None  # not Linux
+
+
+def precision_note(precision, cpu_info="/proc/cpuinfo"):
+    """A sentence for the user where `precision` costs time on this processor in place of saving it, or None."""
+    if precision != "mixed_bfloat16" or has_bfloat16(cpu_info) is not False:
         return None
     return (
         "This processor has no bfloat16 instructions (avx512_bf16, amx_bf16): --precision mixed_bfloat16 saves memory "

@@ -30,8 +30,8 @@ EXAMPLES = {
     "context": "Ada sang, Bob danced.",
     "choices": ["It moves.", "It rests."],
 }
-# Batches of short texts, of 32, in the time of which XLA compiles the shapes of multiples of 4.
-_REPAID = 64
+# Batches of short texts, of 32, that save by less padding what XLA takes to compile the shapes of multiples of 4.
+_REPAID = 256
 # On a CPU one batch leaves cores idle: between its operations, and in small ones.
 _AT_ONCE = min(4, os.cpu_count() or 1)
 # What a record has of the row itself.

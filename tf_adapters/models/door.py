@@ -26,6 +26,7 @@ A door has
     new_head(model, family, shape, seed, number), stand(state, model, head)
                                             makes a `Head` of another shape; lets one be the model's
     freezing(model)                         what trains before the first adapter
+    why_not_fast(family)                    why its models have no fast blocks here; None where they have
     adapt(model, state), restore(model, state)
                                             makes every sub-layer a site, or refuses a model that cannot have adapters;
                                             puts the original layers back, and what trained

@@ -247,7 +247,10 @@ def check_acts(state, what):
 
 
 def check_fast(state, fast):
-    """Raise InputError if an adapter that is to be added asks for other blocks than the model's are."""
+    """Raise InputError if an adapter that is to be added asks for other blocks than the model's are, or can be."""
+    why = fast and state.door.why_not_fast(state.family)
+    if why:
+        raise InputError(f"{{fast}}: {why}; leave it out.", fast=True)
     if state.adapters and fast not in (None, state.fast):
         raise InputError(
             f"{{fast}}: the model's blocks have fast={state.fast}, which its first adapter decided.", fast=fast

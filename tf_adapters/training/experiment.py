@@ -7,6 +7,8 @@ import pathlib
 import time
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
+import tensorflow as tf
+
 from tf_adapters._installation import versions
 from tf_adapters._types import Model, PathLike
 from tf_adapters.config import MethodConfig
@@ -34,6 +36,9 @@ from tf_adapters.training.fit import fit
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
 from tf_adapters.training.strategies import processes_of, refuse_workers, scope_of
+
+# Steps that save more, by fast blocks, than compiling them takes: a few seconds, which fewer do on most encoders.
+_REPAID = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +81,7 @@ class Experiment:
         trainable: as in `set_trainable`, or None for the recipe's.
         max_length: int, tokens kept of a text, or None for what is usual of the kind of task, or in the recipe.
         precision: str, Keras' policy.
-        fast: as in `add_adapters`.
+        fast: as in `add_adapters`; None for where it repays compiling: adapters on one CPU, for hundreds of steps.
         fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
         pretrained: directory whose adapter, or encoder, training goes on with, or `owner/name` on the hub; or None.
         strategy: `tf.distribute.Strategy` or None.
@@ -98,7 +103,7 @@ class Experiment:
     trainable: Optional[str] = None
     max_length: Optional[int] = None
     precision: str = "float32"
-    fast: bool = False
+    fast: Optional[bool] = None
     fused: Dict[str, pathlib.Path] = dataclasses.field(default_factory=dict)
     pretrained: Optional[pathlib.Path] = None
     strategy: object = None
@@ -168,15 +173,25 @@ class Experiment:
             if self.fused:
                 fuse_adapters(model, self.fused, name="default", seed=seed)
             elif self.pretrained is not None:
-                load_pretrained_adapter(model, self.pretrained, fast=self.fast or None)
+                load_pretrained_adapter(model, self.pretrained, fast=self._fast(model, task) or None)
             elif self.trainable == "adapters":
-                add_adapters(model, self.adapter, seed=seed, fast=self.fast)
+                add_adapters(model, self.adapter, seed=seed, fast=self._fast(model, task))
             set_trainable(model, self.trainable)
             if self.door == "transformers" and processes_of(self.strategy)[0] == 1:
                 # Variables are sent to the other workers when they are made, and TensorFlow's operation for it knows no
                 # bfloat16.
                 cast_frozen(model)
         return model, tokenizer
+
+    def _fast(self, model, task):
+        if self.fast is not None:
+            return self.fast
+        settings, state = self.settings, state_of(model)
+        steps = settings.steps or settings.epochs * len(task.train) // settings.batch_size
+        return (
+            steps >= _REPAID and self.trainable == "adapters" and not settings.jit_compile and self.devices == 1
+            and not tf.config.list_physical_devices("GPU") and state.door.why_not_fast(state.family) is None
+        )  # fmt: skip
 
     def train(
         self,

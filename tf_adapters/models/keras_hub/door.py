@@ -136,7 +136,7 @@ def constant(value, variable):
 def adapt(model, state):
     """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
     _refuse_changed(model, state)
-    block_class = _fast_class(state) if state.fast else state.family.block_class
+    block_class = _fast().FastEncoder if state.fast else state.family.block_class
     for index, block in enumerate(state.original_blocks):
         state.original_parts.append((block, "__class__", type(block), None))
         block.__class__ = block_class
@@ -161,16 +161,10 @@ def _reads_first_token_only(model, family):
     return head in ("classification", "multiple-choice") and type(model) in (family.tasks.get(head), HEADS.get(head))
 
 
-def _fast_class(state):
-    """The class of a fast block; InputError where there is none."""
-    why = None
+def why_not_fast(family):
     if keras.backend.backend() != "tensorflow":
-        why = f"fast blocks are TensorFlow's, and Keras is on {keras.backend.backend()}"
-    elif state.family.block_class is not AdapterEncoder:
-        why = f"{state.family.model_type} has no fast blocks"
-    if why is not None:
-        raise InputError(f"{{fast}}: {why}; leave it out (on the command line --fast).", fast=True)
-    return _fast().FastEncoder
+        return f"fast blocks are TensorFlow's, and Keras is on {keras.backend.backend()}"
+    return None if family.block_class is AdapterEncoder else f"{family.model_type} has no fast blocks"
 
 
 def _fast():

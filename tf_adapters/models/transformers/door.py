@@ -83,15 +83,14 @@ def constant(value, variable):
 # Sites
 
 
+def why_not_fast(family):
+    return None if family.fast_block_class else f"{family.model_type} has no fast blocks"
+
+
 def adapt(model, state):
     """Make every sub-layer a site, so that a second adapter may stand where the first does not."""
     family, main, blocks = state.family, state.family.main_layer(model), state.original_blocks
-    block_class = family.block_class
-    if state.fast:
-        block_class = family.fast_block_class
-        if block_class is None:
-            state.fast = False
-            raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out.", fast=True)
+    block_class = family.fast_block_class if state.fast else family.block_class
     state.original_parts = [
         (block.attention, name, getattr(block.attention, name))
         for block in blocks
