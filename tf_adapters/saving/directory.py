@@ -66,7 +66,7 @@ def save_adapter(
     if directory.exists() and not directory.is_dir():
         raise InputError("{directory} is a file: give a directory.", directory=str(directory))
     if state.trainable is None:
-        raise InputError("The model was not trained: call set_trainable(model, ...) first, which says what to save.")
+        raise InputError("Nothing says yet what to save: call set_trainable(model, ...) first.")
     if text is not None:
         from tf_adapters.text.tokenizer import check_text
 
