@@ -10,11 +10,14 @@ import tensorflow as tf
 
 from tests.runs import Killed, content
 from tf_adapters import InputError, TrainingSettings, get_recipe, load_trained, task_from_files
+from tf_adapters.cli.progress import Runner
+from tf_adapters.cli.quiet import terminal
 from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers import door
 from tf_adapters.tasks.analysis import summary_of_seeds
 from tf_adapters.training.experiment import Experiment, Observer
 from tf_adapters.training.run import Reporter
+from tf_adapters.training.settings import Cluster
 
 SETTINGS = TrainingSettings(epochs=2, learning_rate=3e-3, batch_size=32, dropout=0.0, seed=1)
 
@@ -35,6 +38,22 @@ def test_a_run_that_is_long_enough_has_fast_blocks(experiment, monkeypatch):
         assert not is_fast(500)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
     assert not is_fast(500)
+
+
+def test_how_a_run_computes_is_said_and_what_would_take_less_time(experiment, monkeypatch, capsys):
+    def said(fast, precision, here):
+        monkeypatch.setattr("tf_adapters.cli.progress.has_bfloat16", lambda: here)
+        one = dataclasses.replace(experiment, fast=fast, precision=precision)
+        runner, (model, _) = Runner(terminal(), one, Cluster(), 1, 0.0), one.build()
+        runner.begin(SETTINGS.seed, one.task, model)
+        out = capsys.readouterr().out
+        return "Computing" in out, f"Computing in {precision}, with fast blocks" in out, "has bfloat16" in out
+
+    assert said(True, "float32", True) == (True, True, True)
+    assert said(True, "float32", None) == (True, True, False)
+    assert said(True, "mixed_bfloat16", True) == (True, True, False)
+    assert said(False, "mixed_bfloat16", True) == (True, False, False)
+    assert said(False, "float32", True) == (False, False, False)
 
 
 class StopAtSeed(Observer):

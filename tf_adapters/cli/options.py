@@ -150,16 +150,10 @@ _OF_PYTHON = (
 )
 
 
-@with_options_of(TrainingSettings, without=_OF_PYTHON)
+@with_options_of(TrainingSettings, SpeedOptions, without=(*_OF_PYTHON, "fast"))
 class RunOptions(_Training):
     """How a task is trained."""
 
-    precision: Optional[str] = _speed(
-        None,
-        "`float32`, `mixed_bfloat16` or `mixed_float16`. Default: `float32`; for adapters on the embedded task "
-        "`mixed_bfloat16`, where the processor has it.",
-        values=PRECISIONS,
-    )
     fast: Optional[bool] = _speed(
         None,
         "Compute the encoder's blocks by fused operations: the same up to rounding in less time, after some seconds of "

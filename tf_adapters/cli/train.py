@@ -7,10 +7,10 @@ import time
 from typing import List, Optional
 
 from tf_adapters.cli.command import option
-from tf_adapters.cli.data import DEFAULT_TASK, DataOptions
+from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.directories import check_folder, local, name_of
 from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, RunOptions, listed, refuse
-from tf_adapters.cli.quiet import has_bfloat16, start, terminal
+from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.methods import config_from_dict
 from tf_adapters.paths import find_here
@@ -122,7 +122,7 @@ def train(
     console = terminal()
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
     make = functools.partial(_make_strategy, strategy, door)
-    strategy = start(console, door=door, precision=run.precision or "float32", first=make, waiting=waiting)
+    strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
     from tf_adapters.cli.progress import Runner
     from tf_adapters.training.experiment import Experiment
 
@@ -130,18 +130,10 @@ def train(
         config = config_from_dict(pretrained["adapter"])
     experiment = Experiment(
         model, functools.partial(data.sampled, data.read(console)), recipe, settings, adapter=config,
-        trainable=trainable, max_length=max_length, precision=run.precision or _usual_precision(data, trainable, door),
-        fast=run.fast, fused=fused, pretrained=from_pretrained_adapter, strategy=strategy, door=door,
+        trainable=trainable, max_length=max_length, precision=run.precision, fast=run.fast, fused=fused,
+        pretrained=from_pretrained_adapter, strategy=strategy, door=door,
     )  # fmt: skip
     Runner(console, experiment, cluster, seeds, started).run(output, resume)
-
-
-def _usual_precision(data, trainable, door):
-    """That in which what trains has the same score in the least time, where that was measured; otherwise float32."""
-    from tf_adapters.models.door import door_called
-
-    measured = data.task == DEFAULT_TASK and trainable == "adapters" and door_called(door).backend() == "tensorflow"
-    return "mixed_bfloat16" if measured and has_bfloat16() else "float32"
 
 
 def _fused(directories, adapter):
