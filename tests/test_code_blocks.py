@@ -108,8 +108,8 @@ def options_of(command):
         yield from options_of(other)
 
 
-# Of pip, of ruff and of scripts of this repository.
-OTHERS = {"--help", "--no-deps", "--check", "--strict", "--before"}
+# Of pip, of ruff, of TensorFlow and of scripts of this repository.
+OTHERS = {"--help", "--no-deps", "--check", "--strict", "--tf_xla_persistent_cache_directory", "--before"}
 
 
 @pytest.mark.parametrize("page", NAMED_PAGES)
