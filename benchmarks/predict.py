@@ -108,8 +108,7 @@ def measure(arm, directory, path, data_dir, texts, passes):
     scorer, settings = load_pipeline(directory, fast=arm in ("fast", "bfloat16"))
     start["load"] = time.process_time() - start["imports"]
     if arm.startswith("onnx"):
-        scorer.forward = _session(scorer, settings, pathlib.Path(path), threads=int(arm == "onnx-1"))
-        scorer._at_once = 1  # it has threads of its own
+        scorer = scorer.by(_session(scorer, settings, pathlib.Path(path), threads=int(arm == "onnx-1")))
     _, rows = labelled_rows(directory, split="validation", data_dir=data_dir or None)
     rows = rows.take(np.arange(int(texts)) % len(rows))
 

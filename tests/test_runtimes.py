@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -273,7 +274,14 @@ def test_a_check_compares_scores_labels_and_logits(checkpoint, wordpiece):
     rows = Rows(texts, None, logits.argmax(-1).astype(np.int32))
     same = check_export(scorer, scorer.forward, rows, kind="classification", metric="accuracy")
     assert (same.before, same.after, same.changed, same.largest_difference) == (1.0, 1.0, 0, 0.0)
-    how = dict(kind="classification", metric="accuracy")
+    how, threads = dict(kind="classification", metric="accuracy"), set()
+
+    def run(inputs):  # LiteRT's is not for several threads, and logits are compared in the order of their batches
+        threads.add(threading.current_thread())
+        return scorer.forward(inputs)
+
+    assert check_export(scorer, run, rows, **how).largest_difference == 0.0
+    assert threads == {threading.current_thread()}
     turned = check_export(scorer, lambda inputs: -scorer.forward(inputs), rows, **how)
     assert turned.after == 0.0 and turned.changed == 4 and turned.rows == 4
     np.testing.assert_allclose(turned.largest_difference, 2 * np.abs(logits).max(), rtol=1e-5)

@@ -339,6 +339,7 @@ MUTATIONS = [
     ("serving/server.py", 'not in (None, "", "serving_default")', "is True", "server:gets_a_status"),
     ("kinds/kind.py", "if len(waiting) > at_once:", "if False:", "fast:two_batches"),
     ("kinds/kind.py", "ThreadPoolExecutor(at_once)", "ThreadPoolExecutor(1)", "fast:two_batches"),
+    ("kinds/kind.py", "scorer.at_once = forward, 1", "scorer.at_once = forward, self.at_once", "runtimes:a_check"),
     ("text/batching.py", "-(-len(order) % batch_size)", "0", "batching:hold_each_row"),
     ("kinds/kind.py", "self._computed += -(", "-(", "fast:repays"),
     ("serving/server.py", "if logit > 0]", "if logit]", "server:several"),

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import copy
 import itertools
 import json
 import os
@@ -58,10 +59,20 @@ class Scorer:
         self.lengths = default_lengths(tokenizer.max_length) if always and lengths is None else lengths
         # The second door's models are for one thread, and threads do not know another's strategy.
         alone = door.NAME != "transformers" or tf.distribute.has_strategy() or tf.config.list_physical_devices("GPU")
-        self._at_once, self._computed = 1 if alone else _AT_ONCE, 0
+        self.at_once, self._computed = 1 if alone else _AT_ONCE, 0
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or always or state_of(model).fast
         self.forward = door.forward(model, jit_compile=jit_compile)
+
+    def by(self, forward):
+        """A scorer of the same batches whose logits another function computes, called in their order from one thread.
+
+        Args:
+            forward: function of a dict of int32 tensors `(batch, length)` that returns logits, as the model does.
+        """
+        scorer = copy.copy(self)
+        scorer.forward, scorer.at_once = forward, 1
+        return scorer
 
     def batches(self, encoded):
         """Logits of encoded examples, a batch at a time.
@@ -79,7 +90,7 @@ class Scorer:
         # What is traced and optimised now is so once, in this thread.
         for positions, inputs in itertools.islice(batches, 1 if first else 0):
             yield positions, self.forward(inputs)[: len(positions)]
-        for positions, logits in _computed(batches, self.forward, self._at_once):
+        for positions, logits in _computed(batches, self.forward, self.at_once):
             yield positions, logits[: len(positions)]
 
     def inputs(self, encoded):

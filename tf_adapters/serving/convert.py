@@ -2,7 +2,6 @@
 model."""
 
 import contextlib
-import copy
 import dataclasses
 import json
 import logging
@@ -260,8 +259,7 @@ def check_export(scorer, run, rows, *, kind, metric, progress=None):
 
     Args:
         scorer: `Scorer` of the model.
-        run: function of a dict of int32 tensors `(batch, length)` that returns the export's logits, as the scorer's
-            model returns them.
+        run: the export as a function, as `Scorer.by` takes it.
         rows: labelled rows of the kind.
         kind, metric: str.
         progress: function called with the number of rows done after each batch, twice for each row; or None.
@@ -283,10 +281,8 @@ def check_export(scorer, run, rows, *, kind, metric, progress=None):
 
     found = []
     for forward in (keep, compare):
-        asked = copy.copy(scorer)
-        asked.forward = forward
         begun = time.monotonic()
-        outputs = of_kind.predict(asked, rows, progress=progress)
+        outputs = of_kind.predict(scorer.by(forward), rows, progress=progress)
         found.append((outputs, time.monotonic() - begun))
     (before, seconds_before), (after, seconds_after) = found
     primary = METRICS[metric].primary

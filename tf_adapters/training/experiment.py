@@ -37,7 +37,7 @@ from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
 from tf_adapters.training.strategies import processes_of, refuse_workers, scope_of
 
-# Steps that save more, by fast blocks, than compiling them takes: a few seconds, which fewer do on most encoders.
+# Fast blocks take some seconds to compile. A training of fewer steps may not win them back.
 _REPAID = 500
 
 

@@ -16,6 +16,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.models.injection import remove_adapters
 from tf_adapters.models.origin import is_cast
 from tf_adapters.models.state import state_of
+from tf_adapters.models.transformers.door import why_not_fast
 from tf_adapters.models.transformers.loading import find_files, read_config
 from tf_adapters.paths import parse_json, read_json, to_path
 from tf_adapters.ranges import check_choice, check_seeds, in_range
@@ -112,8 +113,9 @@ class AdapterHyperModel(keras_tuner.HyperModel):
             raise InputError(
                 "{fast} is for adapters, and the space has other values of trainable: leave one of them out.", fast=True
             )
-        if fast and family.fast_block_class is None:
-            raise InputError(f"{{fast}}: {family.model_type} has no fast blocks; leave it out.", fast=True)
+        why = fast and why_not_fast(family)
+        if why:
+            raise InputError(f"{{fast}}: {why}; leave it out.", fast=True)
         self._data = [
             first.name, first.train.digest(), first.validation.digest(), first.metric, list(first.labels),
             getattr(first.train, "value_range", None),
