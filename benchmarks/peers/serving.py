@@ -54,7 +54,8 @@ class Server:
         self._said = tempfile.TemporaryFile("w+")
         options = {"stdout": subprocess.PIPE, "stderr": self._said, "text": True, "env": self._environment}
         self.process = subprocess.Popen(self._words, **options)
-        if "Ctrl-C" not in self.process.stdout.readline():
+        # Ray has lines of its own there, of many processes.
+        if not any("Ctrl-C" in line for line in self.process.stdout):
             self._said.seek(0)
             raise RuntimeError(f"The server does not start:\n{self._said.read()[-2000:]}")
         return self
