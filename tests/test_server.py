@@ -419,6 +419,8 @@ def test_tasks_that_have_replicas_of_their_own_get_more_while_there_is_much_to_a
             asked.change(guest=None)
             os.kill(replicas(film)[0], signal.SIGKILL)
             asked.more()
+        running.stop = signal.SIGTERM
+    assert running.status == 130
 
 
 @with_replicas

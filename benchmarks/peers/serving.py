@@ -40,7 +40,9 @@ _ALWAYS = (-math.inf, math.inf)
 
 class Server:
     """A server in processes of its own, from `with` to its end: a command, which prints a line when it answers and ends
-    by Ctrl-C, with these variables beside this process's."""
+    by Ctrl-C, or by the signal `stop`, with these variables beside this process's."""
+
+    stop = signal.SIGINT
 
     def __init__(self, words, **variables):
         with socket.socket() as one:
@@ -61,7 +63,7 @@ class Server:
         return self
 
     def __exit__(self, *_):
-        self.process.send_signal(signal.SIGINT)
+        self.process.send_signal(self.stop)
         self.status = self.process.wait(300)
 
     def change(self, *arguments):

@@ -85,6 +85,8 @@ def serve(
     }  # fmt: skip
     with console.status("Starting the server ..."):
         _connect(changes, host)
+        # Containers and services end by this; Ray's own handler would leave the applications to a cluster.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         if running():
             raise InputError("A server runs in this Ray cluster: change it by --add, --replace and --remove.")
         try:
