@@ -114,6 +114,27 @@ def test_a_request_that_cannot_be_answered_gets_a_status_and_a_sentence():
         assert found[0] == status and sentence in found[1]
 
 
+def test_an_application_without_a_replica_does_not_hide_the_others(monkeypatch):
+    class Waiting(FakeReplicas):
+        async def _ask(self, app, method, *arguments):
+            if app.endswith(names):
+                await asyncio.sleep(5)
+            return {"tasks": {app: {"change": 1}}, "faults": {}}
+
+    monkeypatch.setattr(server, "_ANSWERS_WITHIN", 0.1)
+    monkeypatch.setattr(server, "running", lambda: ["tf-adapters-bank-film", "tf-adapters-bank-ham"])
+    names, door = "ham", Waiting(separate=True)
+    silent = "no replica answers: Ray's log says why"
+    assert ask("/health", door=door) == (200, {"status": "ok", "tasks": 1})
+    status, found = ask("/tasks", door=door)
+    assert status == 200 and found["faults"] == {"ham": {"error": silent}} and len(found["tasks"]) == 1
+    assert ask("/v1/models/ham", door=door) == (503, silent)
+    names = ("ham", "film")
+    assert ask("/health", door=door) == (503, silent)
+    names = "bank"
+    assert ask("/health", door=Waiting()) == (503, silent)
+
+
 def with_ray(monkeypatch, **modules):
     """Let `ray` and its modules be these; `ray__serve` stands for `ray.serve`."""
     for name, fakes in {"ray": {}, **modules}.items():
@@ -419,6 +440,10 @@ def test_tasks_that_have_replicas_of_their_own_get_more_while_there_is_much_to_a
             asked.change(guest=None)
             os.kill(replicas(film)[0], signal.SIGKILL)
             asked.more()
+        more = [word for number in range(6) for word in ("--add", f"{number}={tasks[0] / 'three'}")]
+        refused = running.change(*more)
+        assert refused.returncode == 2 and "needs 6 cores, and the Ray cluster has" in refused.stderr
+        assert running.ask("/health")[1]["tasks"] == 2
         running.stop = signal.SIGTERM
     assert running.status == 130
 

@@ -91,6 +91,7 @@ def serve(
             raise InputError("A server runs in this Ray cluster: change it by --add, --replace and --remove.")
         try:
             _start(settings, named, host, port)
+            _say_where_metrics_are()
             print(f"{', '.join(named)}: at http://{host}:{port} until you press Ctrl-C.", flush=True)
             signal.pause()
         finally:
@@ -125,14 +126,10 @@ def _connect(changes, host="127.0.0.1"):
 
 
 def _start(settings, named, host, port):
-    import ray
     from ray import serve
 
-    has = ray.cluster_resources().get("CPU", 0)
-    cores, replicas, separate = (settings[name] for name in ("cores", "replicas", "separate"))
-    if (needs := cores * replicas * (len(named) if separate else 1)) > has:
-        what = f"--replicas {replicas} with --cores {cores}{' for each task' * separate}"
-        raise InputError(f"{what} needs {needs} cores, and the Ray cluster has {has:g}.")
+    separate = settings["separate"]
+    _check_cores(settings, len(named) if separate else 1)
     try:
         socket.create_server((host, port)).close()
     except OSError:
@@ -145,6 +142,24 @@ def _start(settings, named, host, port):
     place = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
     door = serve.deployment(Door).options(ray_actor_options=place, max_ongoing_requests=1000)
     serve.run(door.bind(separate), name=DOOR, route_prefix="/")
+
+
+def _check_cores(settings, applications):
+    """Refuse replicas that Ray would not start, and of which it would say nothing."""
+    import ray
+
+    cores, replicas, free = settings["cores"], settings["replicas"], ray.available_resources().get("CPU", 0)
+    if (needs := cores * replicas * applications) > free:
+        what = f"--replicas {replicas} with --cores {cores}{' for each task' * settings['separate']}"
+        fewer = "; one bank of all tasks, without --separate, needs fewer" * settings["separate"]
+        raise InputError(f"{what} needs {needs} cores, and the Ray cluster has {free:g} free{fewer}.")
+
+
+def _say_where_metrics_are():
+    import ray
+
+    nodes = [f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in ray.nodes() if node["Alive"]]
+    print(f"Metrics for Prometheus: {', '.join(f'http://{node}/metrics' for node in nodes)}")
 
 
 def _source(path, change):
@@ -187,7 +202,12 @@ def _change(added, replaced, removed):
     apps = running()
     if not apps:
         raise InputError(_NONE_RUNS)
-    states = [serve.get_app_handle(app).state.remote().result() for app in apps]
+    try:
+        states = [serve.get_app_handle(app).state.remote().result(timeout_s=60) for app in apps]
+    except TimeoutError:
+        raise InputError(
+            "A replica has not answered for a minute, and nothing is changed: Ray's log says why."
+        ) from None
     settings, new = states[0]["settings"], {**added, **replaced}
     there = {name: task for state in states for part in ("tasks", "faults") for name, task in state[part].items()}
     for name in (name for name in added if name in there):
@@ -204,6 +224,8 @@ def _change(added, replaced, removed):
     for name, path in new.items():
         if error := serve.get_app_handle(apps[0]).check.remote(name, path).result():
             raise InputError(f"{name}: {error}")
+    if settings["separate"]:
+        _check_cores(settings, len(new.keys() - there.keys()))
     list(_run(settings, {name: wanted[name] for name in new} if settings["separate"] else wanted))
     for name in removed if settings["separate"] else ():
         serve.delete(app_of(name, True))

@@ -19,6 +19,9 @@ DOOR, BANK = "tf-adapters", "tf-adapters-bank"
 SOURCE = ("directory", "change", "sha256")
 MOST_BYTES = 16 * 2**20
 _TRIES = 6
+# Seconds in which a replica says what it holds.
+_ANSWERS_WITHIN = 10
+_SILENT = {"error": "no replica answers: Ray's log says why"}
 # What TensorFlow Serving's REST form has of a row.
 _INPUTS = ("text", "text_pair")
 _LENGTHS = (1, 8, 32, 64, 128, 256, 512)
@@ -276,7 +279,9 @@ class Door:
         return {"outputs": {key: [record[key] for record in records] for key in (records[0] if records else ())}}
 
     async def _status(self, name):
-        tasks, _ = await self._state()
+        tasks, faults = await self._state()
+        if name in faults:
+            raise Refusal(503, faults[name]["error"])
         if name not in tasks:
             raise Refusal(404, no_task(name, tasks))
         version = {"version": str(tasks[name]["change"]), "state": "AVAILABLE"}
@@ -299,8 +304,17 @@ class Door:
 
     async def _state(self):
         apps = await asyncio.to_thread(running) if self._separate else [BANK]
-        states = [state for state in await asyncio.gather(*(self._ask(app, "state") for app in apps)) if state]
+        states = [state for state in await asyncio.gather(*map(self._state_of, apps)) if state]
+        if not any(state["tasks"] for state in states) and any(_SILENT in state["faults"].values() for state in states):
+            raise Refusal(503, _SILENT["error"])
         return [dict(collections.ChainMap(*(state[part] for state in states))) for part in ("tasks", "faults")]
+
+    async def _state_of(self, app):
+        try:
+            return await asyncio.wait_for(self._ask(app, "state"), _ANSWERS_WITHIN)
+        except asyncio.TimeoutError:
+            # Such as one for which there is no core: it does not hide the others.
+            return {"tasks": {}, "faults": {app.removeprefix(f"{BANK}-"): _SILENT}}
 
     async def _ask(self, app, method, *arguments):
         """What a replica says, or None where there is no such application."""
