@@ -106,6 +106,81 @@ class RoutedArm(Arm):
         self.bank(self.batches[index])["logits"].numpy()
 
 
+class ProductsArm(Arm):
+    """`products`: the matrix products of a step with fast blocks and nothing else, which it could at best cost."""
+
+    def __init__(self, settings):
+        import tensorflow as tf
+
+        model, self.details = _build({**settings, "arm": "forward-plain"}, adapters=False)
+        dtype = tf.bfloat16 if settings["precision"] == "mixed_bfloat16" else tf.float32
+        shapes = [tuple(inputs["input_ids"].shape) for inputs, _ in _read_batches(settings["batches"])]
+        self.batch_count = len(shapes)
+        self.functions = [
+            self._function(step_products(*shape, model.config, settings["bottleneck"]), dtype) for shape in shapes
+        ]
+
+    @staticmethod
+    def _function(products, dtype):
+        import tensorflow as tf
+
+        # Each factor is a tensor of its own: of two products of the same ones TensorFlow computes one.
+        factors = [[tf.Variable(tf.cast(tf.random.normal(shape), dtype)) for shape in product] for product in products]
+
+        @tf.function
+        def compute():
+            return [tf.reshape(tf.matmul(one, other), [-1])[0] for one, other in factors]
+
+        return compute
+
+    def step(self, index):
+        self.functions[index]()[-1].numpy()
+
+
+def step_products(batch, length, config, bottleneck):
+    """The shapes of the factors of all matrix products in a step of adapter tuning with fast blocks: a list of pairs.
+
+    As there, the last block goes on with its first token, nothing below the lowest adapter is differentiated, and
+    frozen kernels have no gradient.
+    """
+    size, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
+    depth, width, products = config.num_hidden_layers, size // heads, []
+
+    def product(rows, inputs, outputs):
+        products.append(((rows, inputs), (inputs, outputs)))
+
+    for block in range(depth):
+        last = block == depth - 1
+        asked = 1 if last else length
+        every, rows = batch * length, batch * asked
+        projections = 2 * size if last else 3 * size
+        scores = ((batch, heads, asked, width), (batch, heads, width, length))
+        context = ((batch, heads, asked, length), (batch, heads, length, width))
+        product(every, size, projections)
+        product(rows, size, size if last else 0)  # the last block's queries
+        products += [scores, context]
+        product(rows, size, size)
+        product(rows, size, inner)
+        product(rows, inner, size)
+        for _ in range(2):
+            product(rows, size, bottleneck)
+            product(rows, bottleneck, size)
+            # Backwards: the adapter's inputs and kernels.
+            product(rows, size, bottleneck)
+            product(rows, bottleneck, size)
+            product(size, rows, bottleneck)
+            product(bottleneck, rows, size)
+        # Backwards: the inputs of what is frozen.
+        product(rows, size, inner)
+        product(rows, inner, size)
+        if block:
+            product(rows, size, size)
+            products += [scores, context, *[((batch, heads, length, asked), (batch, heads, asked, width))] * 2]
+            product(every, projections, size)
+            product(rows, size, size if last else 0)
+    return [pair for pair in products if 0 not in pair[1]]
+
+
 def make_arm(settings):
     """The arm that `settings["arm"]` names."""
     from tf_adapters._keras import keras
@@ -113,7 +188,7 @@ def make_arm(settings):
     set_threads(settings["threads"])
     keras.utils.set_random_seed(settings["seed"])
     keras.mixed_precision.set_global_policy(settings["precision"])
-    kinds = {"forward": ForwardArm, "routed": RoutedArm}
+    kinds = {"forward": ForwardArm, "products": ProductsArm, "routed": RoutedArm}
     return kinds.get(settings["arm"].partition("-")[0], TrainingArm)(settings)
 
 

@@ -1,14 +1,16 @@
 """The commands' help, the smaller measurements and their tables, and the arithmetic of paired measurements."""
 
 import json
+import math
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
 from benchmarks import pairing, result
-from benchmarks.steps import gpu, growth
+from benchmarks.steps import gpu, growth, tf_worker
 from tests.benchmarks.support import BENCHMARKS, run_script, step_result
 from tests.cases import nightly_but
 
@@ -55,6 +57,23 @@ def test_products_of_a_step_on_a_gpu_by_hand():
     work = {"batch": 2, "length": 3, "depth": 1, "bottleneck": 5}
     assert growth.products(work, "fast", sizes) == 2 * 6 * (2 * 128 + 3 * 24 + 3 * 80)
     assert growth.products(work, "routed", sizes) == 2 * 6 * (128 + 24 + 80)
+
+
+def test_products_of_a_step_by_hand():
+    sizes = {"hidden_size": 8, "intermediate_size": 32, "num_attention_heads": 2}
+
+    def products(depth):
+        config = types.SimpleNamespace(num_hidden_layers=depth, **sizes)
+        return sum(2 * math.prod(one) * two[-1] for one, two in tf_worker.step_products(2, 5, config, 3))
+
+    # One block is the first and the last: two thirds of the projections, and no gradient below its first adapter.
+    attention = 2 * (2 * 2 * 1 * 4 * 5 + 2 * 2 * 1 * 5 * 4)
+    forward = 2 * (10 * 8 * 16 + 2 * 8 * 8 + 2 * 8 * 8 + 2 * 2 * 8 * 32 + 4 * 2 * 8 * 3)
+    assert products(1) == attention + forward + 2 * (8 * 2 * 8 * 3 + 2 * 2 * 8 * 32)
+    # Between two other blocks a block projects three times, and everything is differentiated.
+    dense = 10 * 8 * 24 + 10 * 8 * 8 + 2 * 10 * 8 * 32
+    assert products(3) - products(2) == 2 * (2 * dense + 6 * 2 * 2 * 5 * 4 * 5 + 12 * 10 * 8 * 3)
+    assert products(1) < products(2)
 
 
 def test_growth_is_of_the_largest_values_and_marked_where_it_is_above_the_products():
