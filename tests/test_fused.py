@@ -11,12 +11,13 @@ from tf_adapters.layers.attention import dot_product_attention
 from tf_adapters.layers.bank import pick
 from tf_adapters.layers.fused import (
     ACTIVATIONS,
-    HALF_PRECISION,
     biased_activation,
     biased_dropout,
     keep_mask,
     layer_norm,
+    narrowed,
     sum_norm,
+    widened,
 )
 from tf_adapters.layers.ops import keras2
 
@@ -46,19 +47,43 @@ def kerass_norm(gamma, beta, inputs):
     return layer(inputs)
 
 
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
-def test_activations_and_their_slopes_are_kerass(name, training):
+def test_activations_and_their_slopes_are_kerass(name):
     plain = keras2.activation({"gelu_new": "gelu_tanh"}.get(name, name))
     inputs = [3 * normal(50, 8), normal(8, seed=1)]
-    agree(biased_activation(name, training), lambda x, bias: plain(tf.nn.bias_add(x, bias)), inputs, tolerance=2e-6)
+    agree(biased_activation(name), lambda x, bias: plain(tf.nn.bias_add(x, bias)), inputs, tolerance=2e-6)
     assert sorted(FUSED) == sorted(ACTIVATIONS)
 
 
-def test_gelu_of_half_precision_is_exact_to_its_rounding():
-    inputs = tf.constant(np.linspace(-8, 8, 4001)[:, None], tf.float32)
-    for half, exact in zip(HALF_PRECISION["gelu"](inputs), ACTIVATIONS["gelu"](inputs)):
-        assert np.abs(half - exact).max() < 2e-5
+def test_conversions_of_bfloat16_are_tensorflows_for_every_number():
+    every = tf.bitcast(tf.constant(np.arange(2**16), tf.uint16), tf.bfloat16)
+    np.testing.assert_array_equal(
+        tf.bitcast(widened(every), tf.int32), tf.bitcast(tf.cast(every, tf.float32), tf.int32)
+    )
+    # Between two neighbours: the half of the way, and what is next to it.
+    bits = np.arange(2**16, dtype=np.uint32)[:, None] << 16 | np.array(
+        [0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32
+    )
+    between = tf.boolean_mask(floats := tf.bitcast(tf.constant(bits), tf.float32), ~tf.math.is_nan(floats))
+    found, expected = narrowed(between, tf.bfloat16), tf.cast(between, tf.bfloat16)
+    np.testing.assert_array_equal(tf.bitcast(found, tf.int16), tf.bitcast(expected, tf.int16))
+    of_nans = tf.boolean_mask(widened(every), tf.math.is_nan(every))
+    assert tf.reduce_all(tf.math.is_nan(narrowed(of_nans, tf.bfloat16))) and len(of_nans) == 2 * 127
+    assert tf.reduce_all(tf.math.is_nan(narrowed(tf.constant([0.0, -1.0]) / 0.0 * 0.0, tf.bfloat16)))
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+def test_activations_of_bfloat16_are_those_of_float32_to_its_rounding(name):
+    inputs = [3 * normal(50, 8), normal(8, seed=1), normal(50, 8, seed=2)]
+    results = []
+    for dtype in (tf.bfloat16, tf.float32):
+        x, bias, upstream = (tf.cast(tf.cast(one, tf.bfloat16), dtype) for one in inputs)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = biased_activation(name)(x, bias)
+        results.append([tf.cast(one, tf.float32) for one in (outputs, tape.gradient(outputs, x, upstream))])
+    for one, other in zip(*results):
+        np.testing.assert_allclose(one, other, rtol=2**-8, atol=1e-30)
 
 
 @pytest.mark.parametrize("terms, size", [(1, 64), (3, 16)])  # 64 is added up in lanes
@@ -128,7 +153,7 @@ def test_half_precision_is_kept_and_gradients_of_vectors_are_summed_in_float32(d
     matrix, vector = tf.cast(normal(4, 8), dtype), tf.cast(normal(8), dtype)
     for outputs in (
         biased_dropout(0.1)(matrix, vector, SEED),
-        biased_activation("gelu", True)(matrix, vector),
+        biased_activation("gelu")(matrix, vector),
         dot_product_attention(0.1)(*[tf.reshape(matrix, [1, 2, 4, 4])] * 3, None, SEED),
     ):
         assert outputs.dtype == dtype

@@ -12,7 +12,7 @@ import functools
 import tensorflow as tf
 
 from tf_adapters._keras_internals import uses_onednn
-from tf_adapters.layers.fused import compiled, drop, is_uncompiled, rows, wide
+from tf_adapters.layers.fused import compiled, drop, is_uncompiled, narrowed, rows, wide, widened
 
 _LONG = 2**18 if uses_onednn() else 2**15  # scores of a head from which on they are made by parts
 _PART = 2**18  # scores of a part at most: 1 MiB of float32
@@ -78,12 +78,12 @@ def _is_long(query, key):
 def _at_once(rate):
     @compiled
     def drop_weights(weights, seed):
-        return tf.cast(drop(wide(weights), seed, rate), weights.dtype)
+        return narrowed(drop(widened(weights), seed, rate), weights.dtype)
 
     @compiled
     def of_softmax(upstream, weights, along, *seed):
-        upstream = drop(wide(upstream), *seed, rate) if seed else wide(upstream)
-        return tf.cast(wide(weights) * (upstream - along), weights.dtype)
+        upstream = drop(widened(upstream), *seed, rate) if seed else widened(upstream)
+        return narrowed(widened(weights) * (upstream - along), weights.dtype)
 
     def forward(mask, seed, query, key, value):
         scores = tf.matmul(query, key, transpose_b=True)

@@ -54,6 +54,30 @@ def wide(tensor):
     return tf.cast(tensor, tf.float32)
 
 
+# XLA's own conversions of bfloat16 cost a CPU more than what programs do between them, the error function included.
+
+
+def widened(tensor):
+    """As `wide`, inside a program."""
+    if tensor.dtype != tf.bfloat16 or is_uncompiled():
+        return wide(tensor)
+    bits = tf.cast(tf.bitcast(tensor, tf.uint16), tf.uint32)
+    return tf.bitcast(tf.bitwise.left_shift(bits, tf.constant(16, tf.uint32)), tf.float32)
+
+
+def narrowed(tensor, dtype):
+    """A float32 tensor in `dtype`, inside a program; as `tf.cast`, to the nearest, of two the even one.
+
+    A NaN stays one if it comes from bfloat16 or from arithmetic: none of those has all of its bits set.
+    """
+    if dtype != tf.bfloat16 or is_uncompiled():
+        return tf.cast(tensor, dtype)
+    sixteen, bits = tf.constant(16, tf.uint32), tf.bitcast(tensor, tf.uint32)
+    odd = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, sixteen), tf.constant(1, tf.uint32))
+    bits = tf.bitwise.right_shift(bits + (odd + tf.constant(0x7FFF, tf.uint32)), sixteen)
+    return tf.bitcast(tf.cast(bits, tf.uint16), tf.bfloat16)
+
+
 # Dropout masks, which are computed from a seed wherever they are needed, and never stored
 
 
@@ -90,7 +114,7 @@ def drop(inputs, seed, rate, start=0):
     return tf.where(keep_mask(tf.shape(inputs), seed, rate, start), inputs * (1 / (1 - rate)), 0.0)
 
 
-# Activations whose gradient reads one tensor
+# Activations
 
 # Each function takes a float32 tensor and returns its values and its derivatives.
 
@@ -99,23 +123,6 @@ def _gelu(x):
     bell = tf.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
     below = 0.5 * (1 + tf.math.erf(x * math.sqrt(0.5)))
     return x * below, below + x * bell
-
-
-# The odd polynomial g for which 0.5 * (1 + tanh(g(x))) is nearest to the normal distribution up to 5, by least
-# squares: the values are within 7e-6 of GELU's, the slopes within 2e-5. bfloat16 rounds to 2e-3.
-_NORMAL = (0.7978711293, 0.0363879775, -8.486972636e-05, -3.734048251e-05, 1.46651086e-06)
-
-
-def _gelu_half(x):
-    # One tanh in place of an error function and an exponential, each of which costs XLA on a CPU twice as much.
-    near = tf.clip_by_value(x, -5.0, 5.0)
-    square, polynomial, slope = near * near, 0.0, 0.0
-    for power in reversed(range(len(_NORMAL))):
-        polynomial = polynomial * square + _NORMAL[power]
-        slope = slope * square + (2 * power + 1) * _NORMAL[power]
-    tanh = tf.tanh(near * polynomial)
-    below = 0.5 * (1 + tanh)
-    return x * below, below + near * 0.5 * (1 - tanh * tanh) * slope
 
 
 def _gelu_tanh(x):
@@ -139,8 +146,6 @@ def _tanh(x):
     return tanh, 1 - tanh * tanh
 
 
-# For tensors whose dtype is rounded to more coarsely than these differ from the exact ones.
-HALF_PRECISION = {"gelu": _gelu_half}
 # Names as in `config` and in the configurations of transformers.
 ACTIVATIONS = {
     "gelu": _gelu, "gelu_tanh": _gelu_tanh, "gelu_new": _gelu_tanh, "relu": _relu, "swish": _swish, "silu": _swish,
@@ -149,33 +154,33 @@ ACTIVATIONS = {
 
 
 @functools.cache
-def biased_activation(name, training):
-    """The operation `activation(inputs + bias)`.
+def biased_activation(name):
+    """The operation `activation(inputs + bias)`; its gradient computes the derivative, which is not kept.
 
     Args:
         name: key of `ACTIVATIONS`.
-        training: bool, keep the derivative for the gradient; otherwise it is computed when one is asked for.
 
     Returns: function of inputs `(rows, size)` and bias `(size,)`.
     """
+    function = ACTIVATIONS[name]
 
-    def values_and_slopes(inputs, bias):
-        function = ACTIVATIONS[name] if inputs.dtype == tf.float32 else HALF_PRECISION.get(name, ACTIVATIONS[name])
-        values, slopes = function(wide(inputs) + wide(bias))
-        return tf.cast(values, inputs.dtype), tf.cast(slopes, inputs.dtype)
+    @compiled
+    def forward(inputs, bias):
+        values, _ = function(widened(inputs) + widened(bias))
+        return narrowed(values, inputs.dtype)
 
-    forward = compiled(values_and_slopes if training else lambda inputs, bias: values_and_slopes(inputs, bias)[:1])
-    later = compiled(lambda inputs, bias: values_and_slopes(inputs, bias)[1])
+    @compiled
+    def backward(upstream, inputs, bias):
+        _, slopes = function(widened(inputs) + widened(bias))
+        return narrowed(widened(upstream) * slopes, inputs.dtype)
 
     @tf.custom_gradient
     def operation(inputs, bias):
-        values, *slopes = forward(inputs, bias)
-
         def gradient(upstream):
-            upstream = upstream * (slopes[0] if slopes else later(inputs, bias))
+            upstream = backward(upstream, inputs, bias)
             return upstream, tf.cast(tf.reduce_sum(wide(upstream), 0), bias.dtype)
 
-        return values, gradient
+        return forward(inputs, bias), gradient
 
     return operation
 
@@ -192,11 +197,11 @@ def biased_dropout(rate):
 
     @compiled
     def forward(inputs, bias, seed):
-        return tf.cast(drop(wide(inputs) + wide(bias), seed, rate), inputs.dtype)
+        return narrowed(drop(widened(inputs) + widened(bias), seed, rate), inputs.dtype)
 
     @compiled
     def backward(upstream, seed):
-        return tf.cast(drop(wide(upstream), seed, rate), upstream.dtype)
+        return narrowed(drop(widened(upstream), seed, rate), upstream.dtype)
 
     @tf.custom_gradient
     def operation(inputs, bias, seed):
@@ -340,23 +345,22 @@ class Norm(NamedTuple):
     epsilon: float
 
 
-def expand(states, dense, activation, training):
+def expand(states, dense, activation):
     """The first feed-forward layer.
 
     Args:
         states: `(batch, length, hidden)`.
         dense: `Dense` without an update.
         activation: key of `ACTIVATIONS`.
-        training: bool, keep what the gradient needs.
 
     Returns: `(batch, length, size)`.
     """
     product = tf.matmul(rows(states), tf.cast(dense.kernel, states.dtype))
-    outputs = biased_activation(activation, training)(product, tf.cast(dense.bias, states.dtype))
+    outputs = biased_activation(activation)(product, tf.cast(dense.bias, states.dtype))
     return tf.reshape(outputs, tf.concat([tf.shape(states)[:-1], [dense.kernel.shape[1]]], 0))
 
 
-def close(states, inputs, dense, norm, *, adapter=None, rate=0.0, seed=None, training=False):
+def close(states, inputs, dense, norm, *, adapter=None, rate=0.0, seed=None):
     """What ends a sub-layer: dense layer, dropout, adapter, sum, LayerNorm.
 
     Args:
@@ -366,7 +370,6 @@ def close(states, inputs, dense, norm, *, adapter=None, rate=0.0, seed=None, tra
         norm: `Norm`.
         adapter: `Adapter`, or None.
         rate, seed: of the dropout behind the dense layer; at rate 0 there is no seed.
-        training: bool, keep what the gradient needs.
 
     Returns: as `inputs`.
     """
@@ -376,7 +379,7 @@ def close(states, inputs, dense, norm, *, adapter=None, rate=0.0, seed=None, tra
     terms, bias = [made, rows(inputs)], tf.zeros([units])
     if adapter is not None:
         squeezed = tf.matmul(made, tf.cast(adapter.down_kernel, dtype))
-        inner = biased_activation(adapter.activation, training)(squeezed, tf.cast(adapter.down_bias, dtype))
+        inner = biased_activation(adapter.activation)(squeezed, tf.cast(adapter.down_bias, dtype))
         # On the kernel the gate costs m*d products; on the activations it would cost tokens*d.
         kernel, bias = (wide(weight) * adapter.gate for weight in (adapter.up_kernel, adapter.up_bias))
         terms.append(tf.matmul(inner, tf.cast(kernel, dtype)))
@@ -392,8 +395,3 @@ def rows(tensor):
 def is_known(training):
     """Whether `training` is decided when a graph is traced."""
     return training is None or isinstance(training, (bool, int))
-
-
-def keeps(training):
-    """Whether what the gradient needs is kept: what cannot be known is."""
-    return bool(training) if is_known(training) else True

@@ -86,11 +86,11 @@ class FastEncoder(AdapterEncoder):
         if any(dense is None for dense in denses) or type(part(self, "attention")) not in _ATTENTIONS:
             attended = part(self, "attention")(query=inputs, value=inputs, attention_mask=mask, training=training)
             hidden = self._behind("attention", attended, inputs, training)
-            return self._close("ffn", self._expand(hidden, training), hidden, training)
+            return self._close("ffn", self._expand(hidden), hidden, training)
         alone = self.is_last and getattr(_HERE, "alone", False)
         attended = self._attend(inputs, denses, mask, training, queries=1 if alone else None)
         hidden = self._close("attention", attended, inputs[:, :1] if alone else inputs, training)
-        outputs = self._close("ffn", self._expand(hidden, training), hidden, training)
+        outputs = self._close("ffn", self._expand(hidden), hidden, training)
         if not alone:
             return outputs
         # So that what reads the other tokens cannot go on in silence.
@@ -110,12 +110,12 @@ class FastEncoder(AdapterEncoder):
         context = attention.attend(inputs, *denses, heads=self.num_heads, mask=mask, queries=queries, **drops)
         return context if kept is None else context * kept
 
-    def _expand(self, hidden, training):
+    def _expand(self, hidden):
         layer = part(self, "intermediate")
         dense = _plain(layer)
         if dense is None or self.activation_name not in FUSED or layer.activation is not self.activation:
             return layer(hidden)
-        return fused.expand(hidden, dense, self.activation_name, fused.keeps(training))
+        return fused.expand(hidden, dense, self.activation_name)
 
     def _close(self, place, states, inputs, training):
         """What ends a sub-layer, from its last dense layer on."""
@@ -138,7 +138,6 @@ class FastEncoder(AdapterEncoder):
             adapter=fused.Adapter(*adapter) if adapter else None,
             rate=rate,
             seed=_seed(dropout.seed_generator) if rate else None,
-            training=fused.keeps(training),
         )
 
     def _behind(self, place, made, inputs, training):

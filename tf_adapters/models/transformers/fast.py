@@ -77,7 +77,7 @@ class FastSelfAttention:
 
 
 class FastIntermediate:
-    """Mixin for the first feed-forward layer, with `dense`: in training its activation keeps the derivative."""
+    """Mixin for the first feed-forward layer, with `dense`: its activation is one pass, and so is the gradient's."""
 
     @classmethod
     def adopt(cls, original):
@@ -93,7 +93,7 @@ class FastIntermediate:
         dense = _dense(self.dense, training) if _are_dense(self.dense) else None
         if dense is None:
             return super().call(hidden_states)
-        return fused.expand(hidden_states, dense, self.config.hidden_act, fused.keeps(training))
+        return fused.expand(hidden_states, dense, self.config.hidden_act)
 
 
 class FastSite(AdapterSite):
@@ -112,7 +112,6 @@ class FastSite(AdapterSite):
             adapter=fused.Adapter(*adapter) if adapter else None,
             rate=rate,
             seed=_draw_seed(self.dropout) if rate else None,
-            training=fused.keeps(training),
         )
 
 
