@@ -193,6 +193,10 @@ def attend(states, query, key, value, *, heads, mask, rate=0.0, seed=None, queri
     return tf.reshape(context, tf.concat([tf.shape(context)[:2], [query.kernel.shape[1]]], 0))
 
 
+def _scaled(weight, scale, dtype):
+    return tf.cast(weight if scale == 1 else wide(weight) * scale, dtype)
+
+
 def _project(states, denses, scales, heads):
     """`(batch, heads, length, width)` for each of several dense layers, by one product; scores are scaled here.
 
@@ -200,9 +204,7 @@ def _project(states, denses, scales, heads):
     """
     size = denses[0].kernel.shape[1]
     kernel, bias = (
-        tf.cast(
-            tf.concat([wide(getattr(dense, name)) * scale for dense, scale in zip(denses, scales)], -1), states.dtype
-        )
+        tf.concat([_scaled(getattr(dense, name), scale, states.dtype) for dense, scale in zip(denses, scales)], -1)
         for name in ("kernel", "bias")
     )
     flat = rows(states)
