@@ -99,7 +99,8 @@ def measure(arm, directory, path, data_dir, texts, passes):
     from tf_adapters.cli import quiet
     from tf_adapters.cli.predict import CHUNK_ROWS
 
-    quiet.start(quiet.terminal(stderr=True), precision="mixed_bfloat16" if arm == "bfloat16" else "float32")
+    precision = "mixed_bfloat16" if arm == "bfloat16" else "float32"
+    quiet.start(quiet.terminal(stderr=True), precision=precision, first=quiet.share_cores)
     from tf_adapters.pipeline import labelled_rows, load_pipeline
 
     start = {"imports": time.process_time()}

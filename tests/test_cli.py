@@ -15,9 +15,10 @@ import typer.main
 
 import tf_adapters
 from tests.cases import read_csv
-from tf_adapters.cli import predict
+from tf_adapters.cli import predict, quiet
 from tf_adapters.cli.main import program
 from tf_adapters.cli.progress import TrainingProgress
+from tf_adapters.errors import InputError
 from tf_adapters.recipes import RECIPES
 from tf_adapters.tasks import files, own_files
 
@@ -207,6 +208,31 @@ def test_predict_holds_one_chunk_at_a_time_and_keeps_the_order(cli, adapter_dire
     # Padding differs between the two, hence rounding of float32.
     positive = [[row["probabilities"]["positive"] for row in rows] for rows in (chunked, whole)]
     np.testing.assert_allclose(*positive, atol=1e-6)
+
+
+def test_batches_that_are_computed_at_once_share_the_cores(cli, adapter_directory, sentences, monkeypatch):
+    given, rows = [], sentences / "test.csv"
+
+    def reached(first, door):
+        given.append(first)
+        raise InputError("reached")
+
+    monkeypatch.setattr(quiet, "import_tensorflow", reached)
+    for words in (
+        ("predict", adapter_directory, "--input", rows), ("evaluate", adapter_directory, "--input", rows),
+        ("predict", f"a={adapter_directory}", f"b={adapter_directory}", "--input", rows),
+        ("predict", adapter_directory, "--input", rows, "--door", "keras-hub"),
+        ("evaluate", adapter_directory, "--input", rows, "--door", "keras-hub"),
+    ):  # fmt: skip
+        assert "reached" in cli(*words).err
+    assert given == [quiet.share_cores] * 2 + [None] * 3
+    code = (
+        "from tf_adapters.cli.quiet import import_tensorflow, share_cores; import_tensorflow(share_cores); "
+        "import tensorflow as tf; print(tf.config.threading.get_intra_op_parallelism_threads())"
+    )
+    for own, expected in (({}, max(1, os.cpu_count() // 4)), ({"TF_NUM_INTRAOP_THREADS": "7"}, 0)):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_NUM")} | own
+        assert shell([sys.executable, "-c", code], env=environment).stdout == f"{expected}\n"
 
 
 def test_predict_reads_the_first_rows_before_it_loads_the_model(refused, adapter_directory, tmp_path):

@@ -49,6 +49,8 @@ MUTATIONS = [
     ("saving/atomic.py", "if _HELD.get(key) == thread:", "if False:", "interrupted:one_process"),
     ("saving/atomic.py", "_wait_for(handle, folder, wait)", "pass", "interrupted:one_process"),
     ("cli/directories.py", 'else path.with_name(f"{path.name}-trained")', "else path", "interrupted:comes_after"),
+    ("cli/predict.py", 'share_cores if one and door == "transformers" else None', "share_cores", "cli:share"),
+    ("cli/evaluate.py", 'first=share_cores if door == "transformers" else None', "first=None", "cli:share"),
     ("cli/main.py", "os.open(os.devnull, os.O_RDWR)", "pass", "pipes:standard_streams"),
     ("cli/main.py", 'sys.stdout.reconfigure(errors="backslashreplace")', "pass", "pipes:standard_streams"),
     ("cli/report.py", 'name.replace("$", r"\\$")', "name", "evaluate:confusion"),

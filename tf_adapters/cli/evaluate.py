@@ -9,7 +9,7 @@ from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.data import LabelOptions
 from tf_adapters.cli.directories import check_new_file, check_pairs, json_text, load_scorer, local, reading_of
 from tf_adapters.cli.options import AdapterHelp, DataDir, DoorOptions, Overwrite, ScoringOptions, refuse
-from tf_adapters.cli.quiet import counting, start, terminal
+from tf_adapters.cli.quiet import counting, share_cores, start, terminal
 from tf_adapters.cli.report import check_plot, draw_confusion, show_bad_rows, show_numbers, show_results
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -94,7 +94,7 @@ def evaluate(
         check_pairs(settings, each.get("text_pair_column"), directory)
 
     console = terminal()
-    start(console, door=door, precision=scoring.precision)
+    start(console, door=door, precision=scoring.precision, first=share_cores if door == "transformers" else None)
     from tf_adapters.pipeline import labelled_rows
 
     metric = metric_of(kind, metric or (settings["task"] or {}).get("metric"), labels)

@@ -29,7 +29,7 @@ from tf_adapters.cli.directories import (
     reading_of,
 )
 from tf_adapters.cli.options import DoorOptions, Overwrite, ScoringOptions
-from tf_adapters.cli.quiet import counting, start, terminal
+from tf_adapters.cli.quiet import counting, share_cores, start, terminal
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
 from tf_adapters.saving.atomic import replacing
@@ -116,7 +116,9 @@ def predict(
     chunks = itertools.chain([next(chunks)], chunks)
 
     console = terminal(stderr=True)
-    start(console, door=door, precision=scoring.precision)
+    # A bank computes one batch at a time, and so does the second door.
+    first = share_cores if one and door == "transformers" else None
+    start(console, door=door, precision=scoring.precision, first=first)
     if note:
         console.print(note)
     label = _labeller(console, named, settings, source, scoring, door)

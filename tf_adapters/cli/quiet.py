@@ -141,6 +141,18 @@ def import_tensorflow(first=None, door="transformers"):
     return made
 
 
+def share_cores():
+    """As `first` of `start`: each of the batches that a `Scorer` computes at once has its share of the cores, unless
+    TF_NUM_INTRAOP_THREADS says otherwise. Threads that wait for each other in every operation cost time."""
+    import tensorflow as tf
+
+    from tf_adapters.kinds.kind import AT_ONCE
+
+    if "TF_NUM_INTRAOP_THREADS" not in os.environ and not tf.config.list_physical_devices("GPU"):
+        with contextlib.suppress(RuntimeError):  # in a program that has computed already
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, (os.cpu_count() or 1) // AT_ONCE))
+
+
 @contextlib.contextmanager
 def _hidden(packages):
     """Let packages that are not imported yet seem not to be installed."""

@@ -11,7 +11,7 @@ import numpy as np
 from tf_adapters.cli.command import argument, option
 from tf_adapters.cli.directories import check_writable, load_scorer, local
 from tf_adapters.cli.options import DataDir, Overwrite, ScoringOptions
-from tf_adapters.cli.quiet import counting, start, terminal
+from tf_adapters.cli.quiet import counting, share_cores, start, terminal
 from tf_adapters.cli.report import show_numbers
 from tf_adapters.errors import InputError
 from tf_adapters.kinds import get_kind
@@ -51,7 +51,7 @@ def submit(
         raise InputError(f"--output {output} holds {', '.join(there)}: replace by --overwrite, or give another folder.")
     check_writable(output / files[0])
     console = terminal()
-    start(console, precision=scoring.precision)
+    start(console, precision=scoring.precision, first=share_cores)
     with console.status("Reading the test rows ..."):
         submissions = _with_rows(console, submissions, data_dir)
     with _complete_folder(output, stale=ZIP) as folder:

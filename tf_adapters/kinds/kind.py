@@ -33,8 +33,8 @@ EXAMPLES = {
 }
 # Batches of short texts, of 32, that save by less padding what XLA takes to compile the shapes of multiples of 4.
 _REPAID = 256
-# On a CPU one batch leaves cores idle: between its operations, and in small ones.
-_AT_ONCE = min(4, os.cpu_count() or 1)
+#: Batches that a `Scorer` computes at once. On a CPU one leaves cores idle: between its operations, and in small ones.
+AT_ONCE = min(4, os.cpu_count() or 1)
 # What a record has of the row itself.
 _OF_THE_ROW = ("id", "words")
 
@@ -59,7 +59,7 @@ class Scorer:
         self.lengths = default_lengths(tokenizer.max_length) if always and lengths is None else lengths
         # The second door's models are for one thread, and threads do not know another's strategy.
         alone = door.NAME != "transformers" or tf.distribute.has_strategy() or tf.config.list_physical_devices("GPU")
-        self.at_once, self._computed = 1 if alone else _AT_ONCE, 0
+        self.at_once, self._computed = 1 if alone else AT_ONCE, 0
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or always or state_of(model).fast
         self.forward = door.forward(model, jit_compile=jit_compile)
