@@ -465,5 +465,10 @@ def test_a_node_leaves_and_another_joins_while_clients_ask(tasks):
                 cluster.add_node(**one)
                 asked.more(lambda: len(replicas("tf-adapters-bank")) == 2)
                 asked.change(film="film-2", guest="three")
+            running.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            running.stop = signal.SIGTERM
+        assert running.status == 130
+        assert replicas("tf-adapters-bank") == []
     finally:
         cluster.shutdown()

@@ -86,7 +86,7 @@ def serve(
     with console.status("Starting the server ..."):
         _connect(changes, host)
         # Containers and services end by this; Ray's own handler would leave the applications to a cluster.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, _end)
         if running():
             raise InputError("A server runs in this Ray cluster: change it by --add, --replace and --remove.")
         try:
@@ -100,6 +100,11 @@ def serve(
             for name in [name for name in ray.serve.status().applications if name.startswith(DOOR)]:
                 ray.serve.delete(name)
             ray.shutdown()
+
+
+def _end(number, frame):
+    signal.signal(number, signal.SIG_IGN)  # A second one would leave applications to the cluster.
+    raise KeyboardInterrupt
 
 
 def _connect(changes, host="127.0.0.1"):
