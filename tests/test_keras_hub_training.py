@@ -1,5 +1,6 @@
 """Training, scoring and the command line through the second door."""
 
+import importlib.util
 import json
 
 import numpy as np
@@ -447,7 +448,7 @@ def test_the_commands_train_score_and_answer(encoder, sentences, tmp_path, cli):
     assert [label.decode() for label in serve(text=tf.constant(texts))["label"].numpy()] == answers
 
 
-def test_options_that_do_not_go_with_a_door_are_a_sentence(tmp_path, refused):
+def test_options_that_do_not_go_with_a_door_are_a_sentence(tmp_path, refused, monkeypatch):
     needs_first()
     for words, sentence in {
         "train --backend jax": "--backend jax is of --door keras-hub",
@@ -460,6 +461,15 @@ def test_options_that_do_not_go_with_a_door_are_a_sentence(tmp_path, refused):
         "export a --door keras-hub --backend jax": "Keras is on jax: give --backend tensorflow",
     }.items():
         refused(*words.split(), "--output", tmp_path / "1", says=sentence)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *own: None if name == "torch" else find(name, *own))
+    for backend, sentence in {
+        "torch": "KERAS_BACKEND=torch is not installed: run `pip install torch`",
+        "mxnet": "KERAS_BACKEND=mxnet is unknown: use tensorflow, jax, torch",
+    }.items():
+        monkeypatch.setenv("KERAS_BACKEND", backend)
+        refused("train", "--door", "keras-hub", "--output", tmp_path / "1", says=sentence)
+        is_refused(sentence, load_backbone, "minilm", door="keras-hub")
 
 
 # Several devices

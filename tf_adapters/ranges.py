@@ -100,6 +100,8 @@ RANGES = {
 }
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
+# What Keras 3 runs on.
+BACKENDS = ("tensorflow", "jax", "torch")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@ settings and of its config."""
 
 import dataclasses
 import functools
-import importlib.util
 import os
 import pathlib
 import sys
@@ -13,7 +12,7 @@ from tf_adapters.cli.command import option, with_options_of
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.methods.bottleneck import AdapterConfig
 from tf_adapters.methods.lora import LoraConfig
-from tf_adapters.ranges import PRECISIONS, choice
+from tf_adapters.ranges import BACKENDS, PRECISIONS, choice
 from tf_adapters.recipes import changed_adapter
 from tf_adapters.training.settings import TrainingSettings, check_packages, check_together, choices
 
@@ -69,7 +68,7 @@ class DoorOptions:
         None,
         "With `--door keras-hub`: what Keras 3 runs on, `tensorflow`, `jax` or `torch`. Default: what Keras is "
         "configured for, usually `tensorflow`.",
-        values=("tensorflow", "jax", "torch"),
+        values=BACKENDS,
         panel="Run",
     )
 
@@ -81,7 +80,7 @@ class DoorOptions:
         """
         from tf_adapters.models.door import choose_door
 
-        door, backend = choose_door(self.door), self.backend
+        door, backend = choose_door(self.door, self.backend), self.backend
         chosen = backend or os.environ.get("KERAS_BACKEND", "tensorflow")
         if door == "keras-hub" and chosen != "tensorflow":
             refuse({"fast": fast}, f"is of --backend tensorflow, and not of {chosen}: leave one of them out")
@@ -94,8 +93,6 @@ class DoorOptions:
             return door
         if door != "keras-hub":
             raise InputError(f"--backend {backend} is of --door keras-hub: add that, or leave it out.")
-        if importlib.util.find_spec(backend) is None:
-            raise InputError(f"--backend {backend} is not installed: run `pip install {backend}`.")
         os.environ["KERAS_BACKEND"] = backend
         loaded = sys.modules.get("keras")
         if loaded is not None and loaded.backend.backend() != backend:

@@ -72,6 +72,7 @@ from typing import Optional, Sequence
 from tf_adapters._installation import MissingPackageError, check_first_door
 from tf_adapters._types import Model, PathLike
 from tf_adapters.errors import InputError
+from tf_adapters.ranges import BACKENDS
 
 # Name -> the Keras whose models it takes.
 DOORS = {"transformers": "tf_keras", "keras-hub": "keras"}
@@ -94,7 +95,8 @@ def only_on_tensorflow(model, what):
     if backend != "tensorflow":
         raise InputError(
             f"{what} writes graphs of TensorFlow, and Keras is on {backend}: save_adapter, and load_trained(directory, "
-            "door='keras-hub') with KERAS_BACKEND=tensorflow, or `tf-adapters export DIR --backend tensorflow`."
+            "door='keras-hub') with KERAS_BACKEND=tensorflow, or `tf-adapters export DIR --door keras-hub --backend "
+            "tensorflow`."
         )
 
 
@@ -181,17 +183,30 @@ def load_backbone(
     return keras_hub_loading.load_backbone(source, head=head, num_labels=num_labels, labels=labels)
 
 
-def choose_door(door):
+def choose_door(door, backend=None):
     """The door that is asked for, or where None is, the first one that is installed; InputError if there is no such
-    door, or its packages are not installed."""
+    door, or its packages are not installed, or what Keras 3 is to run on: `backend`, or what KERAS_BACKEND names."""
     if door is None:
         try:
             check_first_door()
+            return "transformers"
         except MissingPackageError:
-            return "keras-hub" if importlib.util.find_spec("keras_hub") is not None else "transformers"
-        return "transformers"
+            if importlib.util.find_spec("keras_hub") is None:
+                return "transformers"
+            door = "keras-hub"
     if door not in DOORS:
         raise InputError(f"{{door}} is unknown: use {' or '.join(map(repr, DOORS))}.", door=door)
-    if door == "keras-hub" and importlib.util.find_spec("keras_hub") is None:
-        raise InputError("{door} needs KerasHub and Python 3.11 or later: run `pip install keras-hub`.", door=door)
+    if door == "keras-hub":
+        if importlib.util.find_spec("keras_hub") is None:
+            raise InputError("{door} needs KerasHub and Python 3.11 or later: run `pip install keras-hub`.", door=door)
+        _check_backend(backend)
     return door
+
+
+def _check_backend(backend):
+    named = backend or os.environ.get("KERAS_BACKEND") or "tensorflow"
+    said = "{backend}" if backend else f"KERAS_BACKEND={named}"
+    if named not in BACKENDS:
+        raise InputError(f"{said} is unknown: use {', '.join(BACKENDS)}.", backend=named)
+    if importlib.util.find_spec(named) is None:
+        raise InputError(f"{said} is not installed: run `pip install {named}`.", backend=named)
