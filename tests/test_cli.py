@@ -226,6 +226,10 @@ def test_batches_that_are_computed_at_once_share_the_cores(cli, adapter_director
     ):  # fmt: skip
         assert "reached" in cli(*words).err
     assert given == [quiet.share_cores] * 2 + [None] * 3
+    given.clear()
+    for words in ((), ("--accumulate", 2), ("--trainable", "full"), ("--random-drop", 2)):
+        assert "reached" in cli("train", "--output", sentences / "new", *words).err
+    assert [first is quiet.share_cores for first in given] == [True, False, False, False]
     code = (
         "from tf_adapters.cli.quiet import import_tensorflow, share_cores; import_tensorflow(share_cores); "
         "import tensorflow as tf; print(tf.config.threading.get_intra_op_parallelism_threads())"

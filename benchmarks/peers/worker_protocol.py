@@ -3,7 +3,8 @@
 The driver writes a request to the worker's standard input and waits for one line of answer, so that of all workers only
 one computes at a time. Neither side imports anything heavy here: PyTorch's and TensorFlow's workers share this file.
 
-Requests: {"do": "build", ...settings}, {"do": "warm-up"}, {"do": "steps", "count": n}, {"do": "finish"}.
+Requests: {"do": "build", ...settings}, {"do": "warm-up"}, {"do": "steps", "count": n}, {"do": "profile"},
+{"do": "finish"}.
 Answers: {"ok": {...}} or {"error": "..."}.
 """
 
@@ -69,13 +70,17 @@ class Worker:
 class Arm:
     """What a worker computes: `step(index)` trains on batch `index`, or scores it, and returns when that is done.
 
-    It has `batch_count`, and `details`, a dict for its row of the result. `save` writes what was trained.
+    It has `batch_count`, and `details`, a dict for its row of the result. `save` writes what was trained; `profile`
+    says what a step's operations take, a dict of ms by what they do, or None where that is not known.
     """
 
     trained_parameters = 0
 
     def save(self, directory):
         pass
+
+    def profile(self):
+        return None
 
 
 def serve(make_arm):
@@ -101,6 +106,8 @@ def serve(make_arm):
                 times = [_timed(arm, (done + index) % arm.batch_count) for index in range(request["count"])]
                 done += len(times)
                 answer = {"step_ms": times}
+            elif do == "profile":
+                answer = arm.profile()
             elif do == "finish":
                 answer = {"peak_rss_mib": peak_rss_mib(), **_saved(arm)}
             else:

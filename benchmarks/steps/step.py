@@ -113,6 +113,9 @@ def measure(settings, *, torch_python, data_dir, split, log, before=None):
                 result["largest_difference"] = check_same(answers)
             turns, others = alternate(workers, rounds=settings["rounds"], steps=settings["steps"], log=log)
             for arm, worker in workers.items():
+                older = arm.startswith(BEFORE)
+                if settings["profile"] and not older and (profile := worker.ask("profile")):
+                    arms[arm]["profile_ms"] = profile
                 arms[arm] |= worker.ask("finish")
         finally:
             for worker in workers.values():
@@ -175,6 +178,8 @@ def parse(arguments=None):
     parser.add_argument("--before", type=pathlib.Path, metavar="CHECKOUT", help=help)
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="of the arms")
     parser.add_argument("--xla", action="store_true", help="compile the TensorFlow arms with XLA")
+    help = "add what a step's operations take, of arms on TensorFlow without --before"
+    parser.add_argument("--profile", action="store_true", help=help)
     parser.add_argument("--threads", type=at_least_1, default=len(os.sched_getaffinity(0)), help="of each worker")
     parser.add_argument("--seed", type=int, default=0, help="chooses the sentences and initial weights")
     parser.add_argument("--torch-python", help="Python with the peers; default: torch_environment.py makes one")
@@ -208,7 +213,7 @@ def _name(options):
 
 def main():
     options = parse()
-    kept = "batches batch_size bottleneck rounds steps arms precision xla threads seed"
+    kept = "batches batch_size bottleneck rounds steps arms precision xla threads seed profile"
     # The rate does not change the time of a step; small, so that no arm diverges.
     settings = {"model": _model(options), "model_source": options.model, "learning_rate": 1e-5}
     settings |= {name: getattr(options, name) for name in kept.split()}

@@ -92,12 +92,27 @@ def table(result):
         low, high = ratio["interval"] or (ratio["min"], ratio["max"])
         kind = "" if ratio["interval"] else " (range)"
         ratios.append(f"| {name} | {ratio['median']:.2f} | {low:.2f} to {high:.2f}{kind} |")
+    profiled = {arm: row["profile_ms"] for arm, row in result["arms"].items() if "profile_ms" in row}
     head = (
         "| | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters "
         "| saved, MB |"
     )
     below = origin(result, f"{settings['rounds']} rounds of {settings['steps']} steps, {batches['text']}")
-    return markdown(_title(result), head, "lrrrrrr", rows, *filter(None, ["\n".join(ratios)]), below)
+    more = filter(None, ["\n".join(ratios), _profiles(profiled)])
+    return markdown(_title(result), head, "lrrrrrr", rows, *more, below)
+
+
+def _profiles(profiled):
+    """Markdown of dicts of ms by what operations do, by their arms; "" without one."""
+    if not profiled:
+        return ""
+    kinds = list(next(iter(profiled.values())))
+    rows = [
+        f"| {ARMS[_shown_as(arm)]} | {' | '.join(f'{row[kind]:.1f}' for kind in kinds)} |"
+        for arm, row in profiled.items()
+    ]
+    head = f"| ms of a step's operations, added up over threads | {' | '.join(kinds)} |"
+    return "\n".join([head, f"|---|{'---:|' * len(kinds)}", *rows])
 
 
 def _shown_as(arm):

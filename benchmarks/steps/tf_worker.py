@@ -5,28 +5,75 @@ dataset), without fit's callbacks. `train_on_batch` would wrap each batch in a n
 milliseconds that no training pays.
 """
 
+import collections
 import functools
+import pathlib
+import re
 import tempfile
 
 from benchmarks.peers import worker_protocol
 from benchmarks.peers.worker_protocol import ALPHA, RANK, TARGETS, TASKS, Arm, names_of
 from benchmarks.result import installed_versions
 
+# What operations do, by what their types have in their names; of several the first.
+PROFILED = {
+    "products": "MatMul", "softmax": "Softmax", "transposes": "Transpose", "sums of gradients": "AddN",
+    "optimiser": "Apply", "batches": "Iterator",
+}  # fmt: skip
 
-class TrainingArm(Arm):
+
+class ProfiledArm(Arm):
+    """An arm whose operations TensorFlow times."""
+
+    def profile(self):
+        """ms of a step's operations, added up over threads: by what they do (see `PROFILED`), in `programs` of XLA, and
+        others. An operation that several threads compute together counts once."""
+        import tensorflow as tf
+        from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+        with tempfile.TemporaryDirectory() as folder:
+            with tf.profiler.experimental.Profile(folder):
+                for index in range(self.batch_count):
+                    self.step(index)
+            (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
+            space = xplane_pb2.XSpace.FromString(path.read_bytes())
+        taken = collections.Counter()
+        for plane in space.planes:
+            names = {number: event.name for number, event in plane.event_metadata.items()}
+            for event in (event for line in plane.lines for event in line.events):
+                if kind := _profiled(names[event.metadata_id]):
+                    taken[kind] += event.duration_ps / 1e9 / self.batch_count
+        return {kind: round(taken[kind], 3) for kind in ("products", "programs", *PROFILED, "others")}
+
+
+def _profiled(name):
+    """What an event of TensorFlow's profile is counted as, or None: operations are `name:Type`, others hold them."""
+    if name == "CpuExecutable::ExecuteAsyncOnStream":
+        return "programs"
+    found = re.search(r"[^:]:(\w+)$", name)
+    if found is None or "Xla" in found[1]:
+        return None
+    return next((kind for kind, part in PROFILED.items() if part in found[1]), "others")
+
+
+class TrainingArm(ProfiledArm):
     """`adapters`, `full`, `fast`, these as `checkpointed-...`, `lora` or `fast-lora`: one optimiser step."""
 
     def __init__(self, settings):
         import tensorflow as tf
 
         from tf_adapters._keras import keras
+        from tf_adapters.kinds import get_kind
         from tf_adapters.layers.ops import keras2
-        from tf_adapters.training.step import GradientCheckpointing, TrainingStep
+        from tf_adapters.training.step import GradientCheckpointing, PartsAtOnce, TrainingStep, seed_dropout
 
         self.whole, self.details = _build(settings, adapters=not settings["arm"].endswith("full"))
         batches = _read_batches(settings["batches"])
         self.batch_count = len(batches)
         changes = [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else []
+        if (parts := _parts(settings)) > 1:
+            weigh = get_kind("classification").loss_weight
+            changes = [PartsAtOnce(parts, weigh, seed_dropout(self.whole, settings["seed"]))]
         self.model = TrainingStep(self.whole, changes)
         self.model.compile(
             optimizer=keras2.Adam(settings["learning_rate"]),
@@ -48,7 +95,7 @@ class TrainingArm(Arm):
         tf_adapters.save_adapter(self.whole, directory)
 
 
-class ForwardArm(Arm):
+class ForwardArm(ProfiledArm):
     """`forward-plain`, `forward-adapters` or `forward-fast`: the logits of one batch."""
 
     def __init__(self, settings):
@@ -106,7 +153,7 @@ class RoutedArm(Arm):
         self.bank(self.batches[index])["logits"].numpy()
 
 
-class ProductsArm(Arm):
+class ProductsArm(ProfiledArm):
     """`products`: the matrix products of a step with fast blocks and nothing else, which it could at best cost."""
 
     def __init__(self, settings):
@@ -185,18 +232,24 @@ def make_arm(settings):
     """The arm that `settings["arm"]` names."""
     from tf_adapters._keras import keras
 
-    set_threads(settings["threads"])
+    set_threads(settings["threads"], _parts(settings))
     keras.utils.set_random_seed(settings["seed"])
     keras.mixed_precision.set_global_policy(settings["precision"])
     kinds = {"forward": ForwardArm, "products": ProductsArm, "routed": RoutedArm}
     return kinds.get(settings["arm"].partition("-")[0], TrainingArm)(settings)
 
 
-def set_threads(count):
-    """Let TensorFlow compute by so many threads."""
+def _parts(settings):
+    """In how many parts at once an arm computes a step: as `tf-adapters train` does, for each core one."""
+    whole = settings["arm"] not in ("adapters", "fast", "lora", "fast-lora") or settings["xla"]
+    return 1 if whole else settings["threads"]
+
+
+def set_threads(count, parts=1):
+    """Let TensorFlow compute by so many threads, an operation by those of one of the parts."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(count)
+    tf.config.threading.set_intra_op_parallelism_threads(max(1, count // parts))
     tf.config.threading.set_inter_op_parallelism_threads(count)
 
 

@@ -150,7 +150,7 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     arms += hub if all(map(importlib.util.find_spec, ("keras_hub", "jax"))) else []
     if (torch_environment.FOLDER / "bin" / "python").exists():
         arms.append("torch-adapters")
-    options = ("--smoke", "--batches", "short", "--threads", "1", "--output", str(tmp_path / "a.json"))
+    options = ("--smoke", "--batches", "short", "--threads", "2", "--profile", "--output", str(tmp_path / "a.json"))
     done = run_script("step.py", *options, "--arms", *arms)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "a.json").read_text())
@@ -160,3 +160,8 @@ def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
         if arm.startswith(("adapters", "fast@", "torch", "tensorflow-hub"))
     } == {753_026}
     assert result["arms"]["adapters"]["saved_bytes"] > 4 * 753_026
+    profiled = {arm: row["profile_ms"] for arm, row in result["arms"].items() if "profile_ms" in row}
+    assert profiled.keys() == {"adapters", "forward-adapters", "fast@mixed_bfloat16"}
+    assert min(row["products"] for row in profiled.values()) > 0
+    assert [arm for arm, row in profiled.items() if row["programs"]] == ["fast@mixed_bfloat16"]
+    assert "| **adapters, fast**, tf_adapters |" in done.stdout.partition("ms of a step's operations")[2]

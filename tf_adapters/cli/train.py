@@ -10,7 +10,7 @@ from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
 from tf_adapters.cli.directories import check_folder, local, name_of
 from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, RunOptions, listed, refuse
-from tf_adapters.cli.quiet import start, terminal
+from tf_adapters.cli.quiet import share_cores, start, terminal
 from tf_adapters.errors import NAME, InputError
 from tf_adapters.methods import config_from_dict
 from tf_adapters.paths import find_here
@@ -22,6 +22,7 @@ from tf_adapters.training.settings import (
     Cluster,
     TrainingSettings,
     check_door,
+    computes_parts,
     for_one_device,
     read_cluster,
 )
@@ -112,6 +113,8 @@ def train(
     trainable = trainable or recipe.trainable
     adapter.refuse_without(trainable, fast=run.fast, fuse=NAME if fused else None)
     config = adapter.changed(recipe)
+    if pretrained and pretrained["adapter"] is not None:
+        config = config_from_dict(pretrained["adapter"])
     settings = TrainingSettings.of_recipe(recipe, trainable, **given)
     cluster = _check_strategy(strategy, given, seeds, adapter)
     if cluster.chief:
@@ -121,13 +124,14 @@ def train(
 
     console = terminal()
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
+    shares = door == "transformers" and strategy is None and computes_parts(settings, trainable, config.random_drop)
     make = functools.partial(_make_strategy, strategy, door)
-    strategy = start(console, door=door, precision=run.precision, first=make, waiting=waiting)
+    strategy = start(
+        console, door=door, precision=run.precision, first=share_cores if shares else make, waiting=waiting
+    )
     from tf_adapters.cli.progress import Runner
     from tf_adapters.training.experiment import Experiment
 
-    if pretrained and pretrained["adapter"] is not None:
-        config = config_from_dict(pretrained["adapter"])
     experiment = Experiment(
         model, functools.partial(data.sampled, data.read(console)), recipe, settings, adapter=config,
         trainable=trainable, max_length=max_length, precision=run.precision, fast=run.fast, fused=fused,

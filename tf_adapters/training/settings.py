@@ -343,6 +343,19 @@ def for_one_device(values):
     return {name: value for name, value in values.items() if choices()[name].one_device and is_given(name, value)}
 
 
+def computes_parts(settings, trainable, random_drop):
+    """Whether a CPU computes a step's rows in parts at once, as several devices would.
+
+    Args:
+        settings: `TrainingSettings`.
+        trainable: as `mode` of `set_trainable`.
+        random_drop: int, of the adapter that trains.
+    """
+    # A gradient of the whole encoder would take longer to add up.
+    alone = trainable != "adapters" or random_drop or settings.checkpoint_gradients
+    return not alone and not for_one_device(settings.to_dict())
+
+
 def check_rows(batch_size, devices):
     """Raise InputError if a batch does not divide among so many devices."""
     if batch_size % devices:

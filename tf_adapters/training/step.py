@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import loss_scale_variables, uncast
 from tf_adapters.errors import InputError
+from tf_adapters.kinds.kind import AT_ONCE
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.layers.ops import keras2
@@ -16,9 +17,11 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import outputs_of
+from tf_adapters.text.batching import part_of
 from tf_adapters.training import trained
 from tf_adapters.training.frozen_blocks import UpperBlocks, frozen_depth
-from tf_adapters.training.settings import check_door
+from tf_adapters.training.settings import check_door, computes_parts
+from tf_adapters.training.strategies import Alone
 
 
 class Change:
@@ -90,19 +93,39 @@ class TrainingStep(keras.Model):
     def _gradients(self, inputs, targets, share):
         """As of `Change.gradients`; scaled, if the optimiser scales the loss. None of a variable that the loss does not
         depend on."""
+        gradients, outputs = self.differentiate(inputs, targets, share)
+        if share is None:
+            self._count(targets, outputs)
+        else:
+            tf.cond(share > 0, lambda: self._count(targets, outputs), lambda: True)
+        return gradients
+
+    def differentiate(self, inputs, targets, share, counts=True):
+        """The gradients as of `_gradients`, and the outputs, a batch of which `count` may count then.
+
+        Without `counts` no variable changes.
+        """
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
-            loss = self.compiled_loss(targets, outputs, regularization_losses=self.losses)
+            with contextlib.nullcontext() if counts else self._uncounted(outputs):
+                loss = self.compiled_loss(targets, outputs, regularization_losses=self.losses)
             if share is not None:
                 # Keras divides by the number of replicas, as if their shares were equal.
                 loss = loss * share * tf.distribute.get_strategy().num_replicas_in_sync
             if self._scales:
                 loss = self.optimizer.get_scaled_loss(loss)
-        if share is None:
-            self._count(targets, outputs)
-        else:
-            tf.cond(share > 0, lambda: self._count(targets, outputs), lambda: True)
-        return tape.gradient(loss, self.trainable_variables)
+        return tape.gradient(loss, self.trainable_variables), outputs
+
+    def count(self, targets, outputs):
+        """Let the running means of loss and metrics have a batch."""
+        self.compiled_loss(targets, outputs)
+        self._count(targets, outputs)
+
+    def _uncounted(self, outputs):
+        """A context in which the loss is computed, and its running means stay as they are."""
+        if not self.compiled_loss.built:
+            self.compiled_loss.build(outputs)
+        return replaced([(mean, "update_state", lambda *_, **__: None) for mean in self.compiled_loss.metrics])
 
     def _count(self, targets, outputs):
         self.compiled_metrics.update_state(targets, outputs)
@@ -149,6 +172,60 @@ class GradientAccumulation(Change):
         )  # fmt: skip
         # None, as in Keras' own step, for the optimiser to leave the others alone.
         return [gradient if is_read else None for gradient, is_read in zip(gradients, read)]
+
+
+class PartsAtOnce(Change):
+    """A batch is computed in parts side by side, before the one step of the optimiser.
+
+    Threads that compute one operation together wait for each other after each, and small operations have work for one
+    alone. Those that compute parts wait once a step. The gradient is that of the whole batch, as of
+    `GradientAccumulation`; dropout draws a mask for each part. A part is traced once. It is for a step that no strategy
+    shares out, and no other change computes.
+
+    Args:
+        parts: int >= 2.
+        weigh: as of `GradientAccumulation`.
+        dropouts: list of the model's SeededDropouts.
+    """
+
+    def __init__(self, parts, weigh, dropouts):
+        self.parts, self.weigh = parts, weigh
+        self._drawing = [dropout for dropout in dropouts if dropout.rate]
+
+    def gradients(self, step, compute, inputs, targets, share):
+        # Here, for what changes a variable makes TensorFlow compute the parts one after the other.
+        seeds = [dropout.generator.make_seeds(self.parts) for dropout in self._drawing]
+
+        @functools.partial(tf.function, autograph=False, reduce_retracing=True)
+        def compute_part(inputs, targets, share, seeds):
+            drawn = [(dropout, "generator", _Drawn(seed)) for dropout, seed in zip(self._drawing, seeds)]
+            with replaced(drawn):
+                return step.differentiate(inputs, targets, share, counts=False)
+
+        gradients, outputs, rows = [], [], tf.shape(tf.nest.flatten(inputs)[0])[0]
+        for number in range(self.parts):
+            part = part_of(inputs, targets, number, self.parts, self.weigh)
+            own_gradients, own_outputs = compute_part(*part, [seed[:, number] for seed in seeds])
+            gradients.append(own_gradients)
+            own_rows = (number + 1) * rows // self.parts - number * rows // self.parts
+            outputs.append(tf.nest.map_structure(lambda x: x[:own_rows], own_outputs))
+        step.count(targets, tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *outputs))
+        return [None if each[0] is None else tf.add_n(each) for each in zip(*gradients)]
+
+
+class _Drawn:
+    """Stands for a dropout's generator in one part of a step.
+
+    Args:
+        seed: int64 `(2,)`, drawn by the generator itself.
+    """
+
+    def __init__(self, seed):
+        self._seed, self._calls = seed, 0
+
+    def make_seeds(self):
+        self._calls += 1  # some layers are called several times
+        return (self._seed + self._calls)[:, tf.newaxis]
 
 
 class Mixout(Change):
@@ -327,9 +404,22 @@ class Trained(trained.Trained):
             changes.append(GradientCheckpointing(model))
         if settings.accumulate > 1:
             changes.append(GradientAccumulation(settings.accumulate, kind.loss_weight))
+        if self._in_parts(inner):
+            changes.append(PartsAtOnce(AT_ONCE, kind.loss_weight, dropouts))
         dropouts = [*dropouts, *(dropout for change in changes for dropout in change.dropouts)]
         self.draws = [layer.generator.state for layer in dropouts]
         self.keras_model = TrainingStep(UpperBlocks(model, self.depth) if self.depth else inner, changes)
+
+    def _in_parts(self, inner):
+        state = state_of(self.model)
+        drops = bool(state.active) and state.adapters[state.active].config.random_drop
+        return (
+            AT_ONCE > 1
+            and not tf.config.list_physical_devices("GPU")
+            and type(self.workers) is Alone  # of which those of several devices are a subclass
+            and inner is self.model  # of masked words each part has another number
+            and computes_parts(self.settings, state.trainable, drops)
+        )
 
     def optimizer_variables(self, optimizer):
         return [*optimizer.variables, *loss_scale_variables(optimizer)]
