@@ -89,7 +89,8 @@ def origin(result, what):
     commit = (git["commit"] or "unknown")[:7] + (" with changes" if git["dirty"] else "")
     busy = result.get("busy_cores_in_pauses", 0)
     warning = f" Other programs used {busy:.1f} cores meanwhile." if busy > 0.15 else ""
+    cores = f"{machine['cores']} cores" if machine["cores"] > 1 else "1 core"
     return (
-        f"<sub>{what}; {machine['cores']} cores of {machine['cpu']}; {used}; {result['date'][:10]}, commit {commit}; "
+        f"<sub>{what}; {cores} of {machine['cpu']}; {used}; {result['date'][:10]}, commit {commit}; "
         f"[{result['file']}]({result['link']}).{warning}</sub>"
     )

@@ -234,9 +234,17 @@ def test_batches_that_are_computed_at_once_share_the_cores(cli, adapter_director
         "from tf_adapters.cli.quiet import import_tensorflow, share_cores; import_tensorflow(share_cores); "
         "import tensorflow as tf; print(tf.config.threading.get_intra_op_parallelism_threads())"
     )
-    for own, expected in (({}, max(1, os.cpu_count() // 4)), ({"TF_NUM_INTRAOP_THREADS": "7"}, 0)):
+    for own, expected in (({}, max(1, len(os.sched_getaffinity(0)) // 4)), ({"TF_NUM_INTRAOP_THREADS": "7"}, 0)):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_NUM")} | own
         assert shell([sys.executable, "-c", code], env=environment).stdout == f"{expected}\n"
+
+
+def test_a_process_of_one_core_computes_one_part_at_once():
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "from tf_adapters.kinds.kind import AT_ONCE; print(AT_ONCE)"
+    )
+    assert shell([sys.executable, "-c", code]).stdout == "1\n"
 
 
 def test_predict_reads_the_first_rows_before_it_loads_the_model(refused, adapter_directory, tmp_path):

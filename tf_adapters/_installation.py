@@ -1,10 +1,11 @@
-"""The version, whether the installed packages can serve, and names that are imported at first use: what is told before
-anything heavy is imported."""
+"""The version, whether the installed packages can serve, the cores, and names that are imported at first use: what is
+told before anything heavy is imported."""
 
 import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,12 @@ def check_first_door():
             f"tf_adapters needs the TensorFlow classes of transformers 4, and transformers {version} has none: "
             "run `pip install 'transformers>=4.48,<5'`."
         )
+
+
+def usable_cores():
+    """Return how many cores this process may use, an int: as TensorFlow counts, not all that the machine has."""
+    affinity = getattr(os, "sched_getaffinity", None)  # of Linux alone
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def versions():

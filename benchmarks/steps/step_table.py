@@ -61,10 +61,11 @@ def _title(result):
     settings, lengths = result["settings"], result["batches"]["lengths"]
     length = f"{lengths[0]}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
     weights = ", random weights" if result["weights"] == "random" else ""
+    threads = ", one thread" if settings["threads"] == 1 else ""
     bottleneck = "" if settings["bottleneck"] == 64 else f", bottleneck of {settings['bottleneck']}"
     return (
         f"{titled(settings)}{weights}, {settings['batch_size']} rows of {length} tokens, {settings['precision']}"
-        f"{', XLA' if settings['xla'] else ''}{bottleneck}"
+        f"{', XLA' if settings['xla'] else ''}{bottleneck}{threads}"
     )
 
 
@@ -140,7 +141,7 @@ def _kinds(result):
 TABLE = Table(
     table,
     lambda result: (
-        *of_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla")(result),
+        *of_settings("model", "batches", "precision", "batch_size", "bottleneck", "xla", "threads")(result),
         *_kinds(result),
         *sorted({row["resident"] for row in result["arms"].values() if "resident" in row}),
     ),

@@ -26,6 +26,7 @@ def step_result(**changes):
             "rounds": 5,
             "steps": 4,
             "xla": False,
+            "threads": 2,
         },
         "batches": {"lengths": [128, 128], "text": "glue/sst2, validation split"},
         "weights": "random",

@@ -47,6 +47,8 @@ def test_the_pages_are_checked_and_written(tmp_path, monkeypatch, capsys):
         folder.mkdir(parents=True)
     (results / "a.json").write_text(json.dumps(step_result()))
     (results / "older.json").write_text(json.dumps(step_result(date="2025-01-02T03:04:05+00:00")))
+    one_core = step_result(settings={**step_result()["settings"], "threads": 1})
+    (results / "one-core.json").write_text(json.dumps(one_core))
     common = {key: step_result()[key] for key in ("date", "machine", "git")}
     of_files = {"kind": "int8", "versions": {}, "settings": {"rounds": 3}, "tasks": {}, **common}
     (results / "b.json").write_text(json.dumps(of_files))
@@ -57,6 +59,9 @@ def test_the_pages_are_checked_and_written(tmp_path, monkeypatch, capsys):
         path.write_text(f"before\n{tables.START}\nold\n{tables.END}\nafter\n")
     assert "are out of date" in run("--check") and "old" in page.read_text()
     assert run() is None
+    assert "float32, one thread | 2000 |" in page.read_text() and "[one-core.json]" in notes.read_text()
+    (results / "one-core.json").unlink()
+    run()
     assert page.read_text() == f"before\n{tables.START}\n{OVERVIEW}\n{tables.END}\nafter\n"
     assert STEP_TABLE in notes.read_text()
     assert "**ONNX files in eight bits**" in notes.read_text() and "[b.json](results/b.json)" in notes.read_text()

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from tf_adapters._installation import MissingPackageError
+from tf_adapters._installation import MissingPackageError, usable_cores
 from tf_adapters.errors import InputError
 
 # What TensorFlow, Keras 2 and transformers import where it is installed, and do without where it is not: a third of the
@@ -150,7 +150,7 @@ def share_cores():
 
     if "TF_NUM_INTRAOP_THREADS" not in os.environ and not tf.config.list_physical_devices("GPU"):
         with contextlib.suppress(RuntimeError):  # in a program that has computed already
-            tf.config.threading.set_intra_op_parallelism_threads(max(1, (os.cpu_count() or 1) // AT_ONCE))
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, usable_cores() // AT_ONCE))
 
 
 @contextlib.contextmanager

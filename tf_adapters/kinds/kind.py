@@ -5,12 +5,12 @@ import concurrent.futures
 import copy
 import itertools
 import json
-import os
 import shlex
 
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._installation import usable_cores
 from tf_adapters.errors import InputError
 from tf_adapters.models.state import state_of
 from tf_adapters.tasks.analysis import bootstrap_interval
@@ -34,7 +34,7 @@ EXAMPLES = {
 # Batches of short texts, of 32, that save by less padding what XLA takes to compile the shapes of multiples of 4.
 _REPAID = 256
 #: Batches that a `Scorer` computes at once. On a CPU one leaves cores idle: between its operations, and in small ones.
-AT_ONCE = min(4, os.cpu_count() or 1)
+AT_ONCE = min(4, usable_cores())
 # What a record has of the row itself.
 _OF_THE_ROW = ("id", "words")
 

@@ -2,19 +2,19 @@
 
 import dataclasses
 import functools
-import os
 from typing import Optional, Union
 
 import numpy as np
 import tensorflow as tf
 
+from tf_adapters._installation import usable_cores
 from tf_adapters.errors import InputError
 from tf_adapters.ranges import is_int
 from tf_adapters.text.tokenizer import check_positive
 
 _MOST_BATCHES_IN_A_WINDOW = 50
 # Windows whose texts are cut at the same time, and batches that wait.
-_CUT_AT_ONCE, _BATCHES_AHEAD = min(8, os.cpu_count() or 1), 8
+_CUT_AT_ONCE, _BATCHES_AHEAD = min(8, usable_cores()), 8
 
 
 def steps_per_epoch(rows_count, *, batch_size, drop_remainder=False):
