@@ -225,7 +225,7 @@ def test_batches_that_are_computed_at_once_share_the_cores(cli, adapter_director
         ("evaluate", adapter_directory, "--input", rows, "--door", "keras-hub"),
     ):  # fmt: skip
         assert "reached" in cli(*words).err
-    assert given == [quiet.share_cores] * 2 + [None] * 3
+    assert given == [*[quiet.share_cores] * 2, None, *[quiet.share_cores] * 2]
     given.clear()
     for words in ((), ("--accumulate", 2), ("--trainable", "full"), ("--random-drop", 2)):
         assert "reached" in cli("train", "--output", sentences / "new", *words).err

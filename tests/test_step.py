@@ -136,7 +136,7 @@ def test_parts_at_once_have_dropout_masks_of_their_own_and_the_same_ones_again()
     ],
 )
 def test_a_run_computes_parts_at_once_unless_something_stands_against_it(expected, fields, others, monkeypatch):
-    monkeypatch.setattr("tf_adapters.training.step.AT_ONCE", 2)
+    monkeypatch.setattr("tf_adapters.training.parts.AT_ONCE", 2)
     kind = others.get("kind", get_kind("classification"))
     model = add_adapters(tiny_model(kind.head), AdapterConfig(4, random_drop=others.get("random_drop", 0)), seed=0)
     set_trainable(model, others.get("mode", "adapters"))

@@ -195,6 +195,21 @@ def sync_state(model):
         model.jax_state_sync()
 
 
+def loss_means(model, targets, outputs):
+    """The running means that a compiled model's loss changes where it is computed: those of several outputs, a list.
+    Keras makes them when it first knows outputs."""
+    if not model._compile_loss.built:
+        model._compile_loss.build(targets, outputs)
+    return model._compile_loss.metrics
+
+
+def count_loss(model, loss, targets, outputs):
+    """Let all running means of a compiled model's loss have a batch."""
+    model._loss_tracker.update_state(loss, sample_weight=keras.ops.shape(keras.tree.flatten(targets)[0])[0])
+    if loss_means(model, targets, outputs):
+        model._compile_loss(targets, outputs)
+
+
 def have_values(variables):
     """Whether variables have their values; on JAX Keras takes them away until an epoch of `fit` ends."""
     return all(variable._value is not None for variable in variables)

@@ -18,8 +18,10 @@ class HubArm(Arm):
         import keras
 
         import tf_adapters
+        from tf_adapters.kinds import get_kind
         from tf_adapters.layers.ops import keras3
         from tf_adapters.models.keras_hub.door import Called
+        from tf_adapters.training.step_keras3 import PartsAtOnce, TrainingStep, _seed_dropout
 
         what = settings["arm"].rpartition("-")[2]
         what, fast = ("adapters", True) if what == "fast" else (what, False)
@@ -33,6 +35,9 @@ class HubArm(Arm):
             tf_adapters.set_trainable(model, what)
         self.model, self._what = model, what
         self.called = Called(model)
+        if (parts := _parts(settings)) > 1:
+            weigh, seeds = get_kind("classification").loss_weight, _seed_dropout(model, settings["seed"], None)
+            self.called = TrainingStep(self.called, at_once=PartsAtOnce(parts, weigh, seeds))
         self.called.compile(
             optimizer=keras3.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -57,6 +62,12 @@ class HubArm(Arm):
             tf_adapters.save_adapter(self.model, directory)
 
 
+def _parts(settings):
+    """As of `tf_worker`."""
+    backend, _, what = settings["arm"].partition("-hub-")
+    return settings["threads"] if backend == "tensorflow" and what in ("adapters", "fast") else 1
+
+
 def make_arm(settings):
     """The arm that `settings["arm"]` names: `BACKEND-hub-WHAT`, `tensorflow-jit-hub-WHAT`."""
     import keras
@@ -67,7 +78,7 @@ def make_arm(settings):
 
         torch.set_num_threads(settings["threads"])
     elif backend == "tensorflow":
-        set_threads(settings["threads"])
+        set_threads(settings["threads"], _parts(settings))
     keras.utils.set_random_seed(settings["seed"])
     keras.config.set_dtype_policy(settings["precision"])
     return HubArm(settings)

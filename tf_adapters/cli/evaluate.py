@@ -94,7 +94,7 @@ def evaluate(
         check_pairs(settings, each.get("text_pair_column"), directory)
 
     console = terminal()
-    start(console, door=door, precision=scoring.precision, first=share_cores if door == "transformers" else None)
+    start(console, door=door, precision=scoring.precision, first=share_cores)
     from tf_adapters.pipeline import labelled_rows
 
     metric = metric_of(kind, metric or (settings["task"] or {}).get("metric"), labels)

@@ -116,9 +116,8 @@ def predict(
     chunks = itertools.chain([next(chunks)], chunks)
 
     console = terminal(stderr=True)
-    # A bank computes one batch at a time, and so does the second door.
-    first = share_cores if one and door == "transformers" else None
-    start(console, door=door, precision=scoring.precision, first=first)
+    # A bank computes one batch at a time.
+    start(console, door=door, precision=scoring.precision, first=share_cores if one else None)
     if note:
         console.print(note)
     label = _labeller(console, named, settings, source, scoring, door)

@@ -142,8 +142,9 @@ def import_tensorflow(first=None, door="transformers"):
 
 
 def share_cores():
-    """As `first` of `start`: each of the batches that a `Scorer` computes at once has its share of the cores, unless
-    TF_NUM_INTRAOP_THREADS says otherwise. Threads that wait for each other in every operation cost time."""
+    """As `first` of `start`: each of the batches that a `Scorer` computes at once, and of the parts of a step, has its
+    share of the cores, unless TF_NUM_INTRAOP_THREADS says otherwise. Threads that wait for each other in every
+    operation cost time. On another backend TensorFlow reads texts alone."""
     import tensorflow as tf
 
     from tf_adapters.kinds.kind import AT_ONCE

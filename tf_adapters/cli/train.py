@@ -124,7 +124,7 @@ def train(
 
     console = terminal()
     waiting = f" and waiting for the {cluster.workers - 1} other workers" if cluster.workers > 1 else ""
-    shares = door == "transformers" and strategy is None and computes_parts(settings, trainable, config.random_drop)
+    shares = strategy is None and computes_parts(settings, trainable, config.random_drop)
     make = functools.partial(_make_strategy, strategy, door)
     strategy = start(
         console, door=door, precision=run.precision, first=share_cores if shares else make, waiting=waiting

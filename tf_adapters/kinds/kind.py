@@ -57,8 +57,8 @@ class Scorer:
         door = state_of(model).door
         always = door.compiles_shapes()
         self.lengths = default_lengths(tokenizer.max_length) if always and lengths is None else lengths
-        # The second door's models are for one thread, and threads do not know another's strategy.
-        alone = door.NAME != "transformers" or tf.distribute.has_strategy() or tf.config.list_physical_devices("GPU")
+        # Threads do not know another's strategy; JAX and PyTorch have threads of their own.
+        alone = door.backend() != "tensorflow" or tf.distribute.has_strategy() or tf.config.list_physical_devices("GPU")
         self.at_once, self._computed = 1 if alone else AT_ONCE, 0
         # What is compiled for each shape should meet few.
         self.fill = jit_compile or always or state_of(model).fast

@@ -9,7 +9,6 @@ import tensorflow as tf
 from tf_adapters._keras import keras
 from tf_adapters._keras_internals import loss_scale_variables, uncast
 from tf_adapters.errors import InputError
-from tf_adapters.kinds.kind import AT_ONCE
 from tf_adapters.layers.dropout import SeededDropout
 from tf_adapters.layers.method import MethodLayer
 from tf_adapters.layers.ops import keras2
@@ -17,11 +16,10 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
 from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import outputs_of
-from tf_adapters.text.batching import part_of
 from tf_adapters.training import trained
 from tf_adapters.training.frozen_blocks import UpperBlocks, frozen_depth
-from tf_adapters.training.settings import check_door, computes_parts
-from tf_adapters.training.strategies import Alone
+from tf_adapters.training.parts import computed_at_once, parts_of_a_step
+from tf_adapters.training.settings import check_door
 
 
 class Change:
@@ -175,12 +173,10 @@ class GradientAccumulation(Change):
 
 
 class PartsAtOnce(Change):
-    """A batch is computed in parts side by side, before the one step of the optimiser.
+    """A batch is computed in parts side by side, before the one step of the optimiser; see `parts`.
 
-    Threads that compute one operation together wait for each other after each, and small operations have work for one
-    alone. Those that compute parts wait once a step. The gradient is that of the whole batch, as of
-    `GradientAccumulation`; dropout draws a mask for each part. A part is traced once. It is for a step that no strategy
-    shares out, and no other change computes.
+    The gradient is that of the whole batch, as of `GradientAccumulation`; dropout draws a mask for each part. It is for
+    a step that no strategy shares out, and no other change computes.
 
     Args:
         parts: int >= 2.
@@ -193,24 +189,19 @@ class PartsAtOnce(Change):
         self._drawing = [dropout for dropout in dropouts if dropout.rate]
 
     def gradients(self, step, compute, inputs, targets, share):
-        # Here, for what changes a variable makes TensorFlow compute the parts one after the other.
+        # A generator is a variable.
         seeds = [dropout.generator.make_seeds(self.parts) for dropout in self._drawing]
 
-        @functools.partial(tf.function, autograph=False, reduce_retracing=True)
         def compute_part(inputs, targets, share, seeds):
             drawn = [(dropout, "generator", _Drawn(seed)) for dropout, seed in zip(self._drawing, seeds)]
             with replaced(drawn):
                 return step.differentiate(inputs, targets, share, counts=False)
 
-        gradients, outputs, rows = [], [], tf.shape(tf.nest.flatten(inputs)[0])[0]
-        for number in range(self.parts):
-            part = part_of(inputs, targets, number, self.parts, self.weigh)
-            own_gradients, own_outputs = compute_part(*part, [seed[:, number] for seed in seeds])
-            gradients.append(own_gradients)
-            own_rows = (number + 1) * rows // self.parts - number * rows // self.parts
-            outputs.append(tf.nest.map_structure(lambda x: x[:own_rows], own_outputs))
-        step.count(targets, tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *outputs))
-        return [None if each[0] is None else tf.add_n(each) for each in zip(*gradients)]
+        gradients, outputs = computed_at_once(
+            compute_part, inputs, targets, self.parts, self.weigh, lambda number: [seed[:, number] for seed in seeds]
+        )
+        step.count(targets, outputs)
+        return gradients
 
 
 class _Drawn:
@@ -404,22 +395,13 @@ class Trained(trained.Trained):
             changes.append(GradientCheckpointing(model))
         if settings.accumulate > 1:
             changes.append(GradientAccumulation(settings.accumulate, kind.loss_weight))
-        if self._in_parts(inner):
-            changes.append(PartsAtOnce(AT_ONCE, kind.loss_weight, dropouts))
+        # Of masked words each part has another number.
+        parts = parts_of_a_step(model, settings, workers) if inner is model else 1
+        if parts > 1:
+            changes.append(PartsAtOnce(parts, kind.loss_weight, dropouts))
         dropouts = [*dropouts, *(dropout for change in changes for dropout in change.dropouts)]
         self.draws = [layer.generator.state for layer in dropouts]
         self.keras_model = TrainingStep(UpperBlocks(model, self.depth) if self.depth else inner, changes)
-
-    def _in_parts(self, inner):
-        state = state_of(self.model)
-        drops = bool(state.active) and state.adapters[state.active].config.random_drop
-        return (
-            AT_ONCE > 1
-            and not tf.config.list_physical_devices("GPU")
-            and type(self.workers) is Alone  # of which those of several devices are a subclass
-            and inner is self.model  # of masked words each part has another number
-            and computes_parts(self.settings, state.trainable, drops)
-        )
 
     def optimizer_variables(self, optimizer):
         return [*optimizer.variables, *loss_scale_variables(optimizer)]

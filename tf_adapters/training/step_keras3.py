@@ -8,6 +8,7 @@ import dataclasses
 import functools
 
 import keras
+import tensorflow as tf
 
 from tf_adapters import _keras3_internals as internals
 from tf_adapters.errors import InputError
@@ -19,16 +20,23 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
 from tf_adapters.text.batching import in_parts
 from tf_adapters.training import trained
+from tf_adapters.training.parts import computed_at_once, parts_of_a_step
 from tf_adapters.training.settings import check_door, check_rows
 
 
 class TrainingStep(keras.Model):
     """A model, or one around it, that is called in training within the context `computing()` of each change, whose
-    variables and SeedGenerators are its list `held`."""
+    variables and SeedGenerators are its list `held`.
 
-    def __init__(self, inner, changes=()):
+    Args:
+        inner: the model.
+        changes: a sequence.
+        at_once: PartsAtOnce, or None.
+    """
+
+    def __init__(self, inner, changes=(), at_once=None):
         super().__init__(name="training_step", dtype=inner.dtype_policy)
-        self.inner, self.changes = inner, tuple(changes)
+        self.inner, self.changes, self.at_once = inner, tuple(changes), at_once
         self.held, self.built = [one for change in changes for one in change.held], True
 
     def call(self, inputs, training=None):
@@ -41,10 +49,47 @@ class TrainingStep(keras.Model):
         with internals.values_kept(self):
             return super().fit(*args, **kwargs)
 
+    def train_step(self, *arguments):
+        return super().train_step(*arguments) if self.at_once is None else self.at_once.train_step(self, *arguments)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         # The weight is the whole batch's: not every loss here has an entry for each row.
         loss = super().compute_loss(x, y, y_pred, training=training)
         return loss if sample_weight is None else loss * keras.ops.mean(sample_weight)
+
+
+class PartsAtOnce:
+    """As of the first door's `step.PartsAtOnce`, for a model of KerasHub on TensorFlow; `seeds` are its
+    SeedGenerators."""
+
+    def __init__(self, parts, weigh, seeds):
+        self.parts, self.weigh, self.seeds = parts, weigh, seeds
+
+    def train_step(self, step, batch):
+        """As Keras' own on TensorFlow."""
+        inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        trains, draws = step.trainable_variables, []
+        states = [internals.uncast(generator.state) * 1 for generator in self.seeds]
+
+        def drawn(number):
+            return [_apart(state, number) for state in states]
+
+        def compute_part(inputs, targets, share, states):
+            with _from(self.seeds, states) as counts, tf.GradientTape() as tape:
+                outputs = step(inputs, training=True)
+                means = internals.loss_means(step, targets, outputs)
+                with replaced([(mean, "update_state", lambda *_, **__: None) for mean in means]):
+                    loss = step.compute_loss(inputs, targets, outputs, share)
+                scaled = step.optimizer.scale_loss(loss)
+            draws[:] = counts
+            return [loss, *tape.gradient(scaled, trains)], outputs
+
+        (loss, *gradients), outputs = computed_at_once(compute_part, inputs, targets, self.parts, self.weigh, drawn)
+        for generator, state, count in zip(self.seeds, states, draws):
+            generator.state.assign(_further(state, count))
+        step.optimizer.apply_gradients(zip(gradients, trains))
+        internals.count_loss(step, loss, targets, outputs)
+        return step.compute_metrics(inputs, targets, outputs)
 
 
 class Mixout:
@@ -140,6 +185,11 @@ def _further(state, count):
     return state + keras.ops.convert_to_tensor([0, count], dtype=state.dtype)
 
 
+def _apart(state, number):
+    """The state of a SeedGenerator of another seed, further off than a model has generators."""
+    return state + keras.ops.convert_to_tensor([number << 20, 0], dtype=state.dtype)
+
+
 @contextlib.contextmanager
 def _from(generators, states):
     """While it lasts, generators draw from these states on and stay as they are; a list of how often they drew."""
@@ -169,16 +219,20 @@ class Trained(trained.Trained):
                 model=type(model).__name__,
             )
         self.parts = settings.accumulate
-        self.draws = [seeds.state for seeds in _seed_dropout(model, settings.seed, settings.dropout)]
+        seeds = _seed_dropout(model, settings.seed, settings.dropout)
+        self.draws = [each.state for each in seeds]
         inner = kind.trained(model, jit_compile=settings.jit_compile)
         if self.parts > 1:
             self._check_parts(counts_rows=inner is model)
         changes = [GradientCheckpointing(model)] if settings.checkpoint_gradients else []
         if settings.mixout:
             changes.append(mixout := Mixout(model, settings.mixout, seed=settings.seed))
-            self.draws += [seeds.state for seeds in mixout.seeds]
+            self.draws += [each.state for each in mixout.seeds]
             self.begun = mixout.begun
-        self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes)
+        # Of masked words each part has another number.
+        parts = parts_of_a_step(model, settings, workers) if inner is model else 1
+        at_once = PartsAtOnce(parts, kind.loss_weight, seeds) if parts > 1 else None
+        self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes, at_once)
         if settings.jit_compile:
             internals.let_compiler_recurse()
 

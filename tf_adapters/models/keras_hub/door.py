@@ -328,27 +328,41 @@ def compiles_shapes():
     return keras.backend.backend() == "jax"
 
 
+class _Rows(Called):
+    """`logits_of_rows` of a model, as a model."""
+
+    def call(self, inputs, training=None):
+        return logits_of_rows(self.inner, inputs)
+
+
 def forward(model, *, jit_compile=False):
-    called = compiled(Called(model), jit_compile=jit_compile)
-    return lambda inputs: np.asarray(_logits(model, called, inputs, np.stack), np.float32)
+    if backend() != "tensorflow":
+        called = compiled(_Rows(model), jit_compile=jit_compile)
+        return lambda inputs: np.asarray(called(inputs), np.float32)
+    import tensorflow as tf
+
+    from tf_adapters._keras_internals import traced_once
+
+    specs = {name: tf.TensorSpec((None, None), tf.int32) for name in ("input_ids", "attention_mask", "token_type_ids")}
+
+    # `predict_on_batch` is not for several threads.
+    @tf.function(input_signature=[specs], jit_compile=jit_compile or None, autograph=False)
+    def logits(inputs):
+        return tf.cast(logits_of_rows(model, inputs), tf.float32)
+
+    traced = traced_once(logits)
+    return lambda inputs: traced(inputs).numpy()
 
 
 def logits_of_rows(model, inputs):
-    def called(inputs):
-        return model({name: inputs[name] for name in model.input}, training=False)
-
-    return _logits(model, called, inputs, ops.stack)
-
-
-def _logits(model, called, inputs, stack):
     family = family_of(model)
     inputs = family.inputs(inputs)
     if family.head_of(model) == "multiple-choice":
         # Each row given is the only one of a text.
         inputs = {name: value[:, None] for name, value in inputs.items()}
-    outputs = called(inputs)
+    outputs = model({name: inputs[name] for name in model.input}, training=False)
     if isinstance(outputs, dict):  # which JAX sorts
-        return stack([outputs[name] for name in ("start_logits", "end_logits")], -1)
+        return ops.stack([outputs[name] for name in ("start_logits", "end_logits")], -1)
     return outputs
 
 
