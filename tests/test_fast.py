@@ -170,6 +170,16 @@ np.save(sys.argv[1], adapted(True)(INPUTS).logits)
     np.testing.assert_array_equal(*answers)
 
 
+def test_few_rows_are_computed_at_once_as_smaller_batches(wordpiece, monkeypatch):
+    monkeypatch.setattr("tf_adapters.kinds.kind.AT_ONCE", 2)
+    scorer = Scorer(adapted(False), wordpiece, batch_size=4)
+    for rows, expected in ((1, [1]), (4, [2, 2]), (5, [1, 4])):
+        sizes = [len(positions) for positions, _ in scorer.batches(wordpiece.encode(["a a"] * rows))]
+        assert sizes == expected
+    alone = scorer.by(scorer.forward).inputs(wordpiece.encode(["a a"] * 4))
+    assert [len(positions) for positions, _ in alone] == [4]
+
+
 def test_two_batches_are_computed_at_a_time_and_come_in_their_order():
     both, drawn = threading.Barrier(2, timeout=20), []
     batches = ((number, drawn.append(number) or number) for number in range(6))

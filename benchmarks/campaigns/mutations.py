@@ -185,6 +185,7 @@ MUTATIONS = [
     ("training/step_keras3.py", '(mean, "update_state", lambda', '(mean, "own", lambda', "keras_hub_parts:whole"),
     ("training/step_keras3.py", "internals.count_loss(step, loss, targets, outputs)", "pass", "keras_hub_parts:whole"),
     ("kinds/kind.py", "1 if alone else AT_ONCE", "1", "keras_hub_parts:threads"),
+    ("kinds/kind.py", "if 2 * rows <= size * self.at_once:", "if False:", "fast:few_rows"),
     ("training/trained.py", "len(variable.shape) < 2", "len(variable.shape) < 1", "optimizer"),
     ("training/trained.py", "(0.0 if self.from_start else warmup)", "0.0", "fit:schedule"),
     ("training/trained.py", "(0.0 if self.from_start else warmup)", "warmup", "optimizer:fall"),

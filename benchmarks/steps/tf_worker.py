@@ -96,25 +96,38 @@ class TrainingArm(ProfiledArm):
 
 
 class ForwardArm(ProfiledArm):
-    """`forward-plain`, `forward-adapters` or `forward-fast`: the logits of one batch."""
+    """`forward-plain`, `forward-adapters` or `forward-fast`: the logits of one batch, as a `Scorer` computes few rows:
+    in parts at once."""
 
     def __init__(self, settings):
         import tensorflow as tf
 
+        from tf_adapters.kinds.kind import _computed
+
         self.model, self.details = _build(settings, adapters=settings["arm"] != "forward-plain")
-        self.batches = [inputs for inputs, _ in _read_batches(settings["batches"])]
+        self.parts, self._computed = _parts(settings), _computed
+        self.batches = [self._cut(inputs) for inputs, _ in _read_batches(settings["batches"])]
         self.batch_count = len(self.batches)
-        specs = {name: tf.TensorSpec((None, None), tf.int32) for name in self.batches[0]}
+        specs = {name: tf.TensorSpec((None, None), tf.int32) for name in self.batches[0][0][1]}
 
         # XLA compiles for each shape; a signature of unknown sizes would hide them.
         @tf.function(input_signature=None if settings["xla"] else [specs], jit_compile=settings["xla"] or None)
         def forward(inputs):
             return self.model(inputs, training=False).logits
 
-        self.forward = forward
+        self.forward = lambda inputs: forward(inputs).numpy()
+        self.forward(self.batches[0][0][1])  # traced in this thread
+
+    def _cut(self, inputs):
+        size = -(-len(inputs["input_ids"]) // self.parts)
+        return [
+            (start, {name: value[start : start + size] for name, value in inputs.items()})
+            for start in range(0, len(inputs["input_ids"]), size)
+        ]
 
     def step(self, index):
-        self.forward(self.batches[index]).numpy()
+        for _ in self._computed(self.batches[index], self.forward, self.parts):
+            pass
 
 
 class RoutedArm(Arm):
@@ -241,7 +254,8 @@ def make_arm(settings):
 
 def _parts(settings):
     """In how many parts at once an arm computes a step: as `tf-adapters train` does, for each core one."""
-    whole = settings["arm"] not in ("adapters", "fast", "lora", "fast-lora") or settings["xla"]
+    kind = settings["arm"].partition("-")[0]
+    whole = kind != "forward" and settings["arm"] not in ("adapters", "fast", "lora", "fast-lora") or settings["xla"]
     return 1 if whole else settings["threads"]
 
 

@@ -97,10 +97,14 @@ class Scorer:
         """Batches of encoded examples by length, as `sorted_batches` yields them."""
         # Nobody knows how many texts come: after as many batches as repay them, there are more shapes.
         multiple = padding_multiple(fast=state_of(self.model).fast, steps=self._computed, repaid=_REPAID)
-        self._computed += -(-int(encoded["input_ids"].nrows()) // self.batch_size)
+        rows, size = int(encoded["input_ids"].nrows()), self.batch_size
+        # Few rows are computed at once too, as smaller batches.
+        if 2 * rows <= size * self.at_once:
+            size = -(-size // self.at_once)
+        self._computed += -(-rows // size)
         return sorted_batches(
             encoded,
-            batch_size=self.batch_size,
+            batch_size=size,
             tokenizer=self.tokenizer,
             lengths=self.lengths,
             multiple_of=multiple,
