@@ -14,7 +14,7 @@ RATIOS = (
     ("torch-adapters", "fast"), ("forward-adapters", "forward-fast"), ("forward-plain", "forward-fast"),
     ("torch-forward-adapters", "forward-fast"), ("checkpointed-adapters", "adapters"), ("checkpointed-full", "full"),
     ("checkpointed-fast", "fast"), ("torch-compiled-adapters", "fast"), ("torch-bfloat16-adapters", "fast"),
-    ("torch-compiled-full", "full"), ("products", "fast"),
+    ("torch-compiled-full", "full"), ("products", "fast"), ("texts", "fast"),
     *(
         (f"{backend}-hub-{what}", other.format(backend))
         for backend in ("tensorflow", "tensorflow-jit", "jax", "torch")

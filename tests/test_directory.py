@@ -98,7 +98,7 @@ def test_exact_keys_of_the_saved_file(tmp_path):
 
 def test_directory_of_another_encoder_is_refused(kept, tmp_path):
     for change, message in (
-        ({"seed": 1}, "trained on another encoder.*its shape is the same"),
+        ({"seed": 1}, "trained on another encoder.*the shape is the same"),
         ({"num_hidden_layers": 2}, "num_hidden_layers=3.*num_hidden_layers=2"),
         ({"hidden_act": "gelu_new"}, "encoder of these weights with .*its answers would be others"),
         ({"layer_norm_eps": 1e-5}, "encoder of these weights with .*its answers would be others"),

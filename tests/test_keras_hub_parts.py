@@ -14,6 +14,7 @@ from tf_adapters.kinds import get_kind
 from tf_adapters.kinds.kind import Scorer
 from tf_adapters.kinds.masked_lm import MaskedLanguageModelling
 from tf_adapters.layers.ops import keras3
+from tf_adapters.methods import FusionConfig
 from tf_adapters.models.keras_hub.door import Called, forward
 from tf_adapters.models.state import state_of
 from tf_adapters.text.tokenizer import load_tokenizer
@@ -25,6 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning"),
 ]
 ROWS = 7
+FUSION = FusionConfig({name: AdapterConfig(4) for name in ("one", "other")}, value_regularization=0.1)
 TARGETS = {
     "classification": np.array([0, 1, 1, 0, 1, 1, 1]),
     "token-classification": np.where(np.arange(10) < np.array([[9], [1], [3], [10], [2], [5], [4]]), 1, -1),
@@ -57,7 +59,8 @@ def stepped(parts, kind="classification", **settings):
 #: In how many parts, what trains, and how.
 STEPS = {
     "sentences": (3, {}), "more parts than rows": (ROWS + 2, {}), "fast": (3, {"fast": True}),
-    "words": (3, {"kind": "token-classification"}), "questions": (3, {"kind": "question-answering"}),
+    "fusion": (3, {"config": FUSION}), "words": (3, {"kind": "token-classification"}),
+    "questions": (3, {"kind": "question-answering"}),
 }  # fmt: skip
 
 

@@ -97,6 +97,20 @@ def test_a_file_of_another_encoder_changes_nothing_or_is_known_for_what_it_is(do
     assert backbone_digest(plain) == backbone_digest(other)
 
 
+def test_a_damaged_file_is_a_sentence_and_changes_nothing(door, tmp_path):
+    model = adapted(door)
+    before = answers(door, model)
+    for number, name in enumerate(FORMATS[door.name]):
+        path = tmp_path / str(number) / name
+        path.parent.mkdir()
+        save(model, str(path))
+        for file in path.parent.iterdir():
+            if file.suffix != ".index":
+                file.write_bytes(file.read_bytes()[:-100])
+        is_refused(rf"^load_weights: .*{name} is damaged", model.load_weights, str(path))
+        np.testing.assert_array_equal(answers(door, model), before)
+
+
 def test_a_file_that_does_not_fit_leaves_the_model_as_it_was(door, tmp_path):
     file = str(tmp_path / FORMATS[door.name][-1])
     adapted(door, config=AdapterConfig(bottleneck_size=3)).save_weights(file)

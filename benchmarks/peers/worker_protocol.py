@@ -8,6 +8,7 @@ Requests: {"do": "build", ...settings}, {"do": "warm-up"}, {"do": "steps", "coun
 Answers: {"ok": {...}} or {"error": "..."}.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -60,7 +61,8 @@ class Worker:
         """End the process if it still runs; it has nothing to tidy up."""
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # of a request that a dead worker did not read
+            self.process.stdin.close()
         self.process.stdout.close()
 
     def _last_words(self):

@@ -104,6 +104,7 @@ def main():
     if random_weights:
         directory = arguments.folder / "bert-base"
         write_random_bert(directory, vocab_size=len(wordpiece.vocabulary), seed=arguments.seed)
+        (directory / "vocab.txt").write_text("\n".join(wordpiece.vocabulary) + "\n")
 
     order, size = np.random.RandomState(arguments.seed).permutation(len(rows)), arguments.batch_size
     wanted = BATCH_COUNTS[arguments.batches] * size
@@ -127,6 +128,8 @@ def main():
             arrays[f"{name}_{index}"] = array
             digest.update(np.ascontiguousarray(array).tobytes())
     np.savez(arguments.folder / "batches.npz", **arrays)
+    texts = [text.decode() for text in tf.gather(rows.text, order).numpy()]
+    (arguments.folder / "texts.json").write_text(json.dumps([texts, np.asarray(rows.labels)[order].tolist()]))
     tokens, lengths = sum(int(batch[1].sum()) for batch in batches), [int(batch[0].shape[1]) for batch in batches]
     about = {"directory": str(directory), "weights": "random" if random_weights else "pretrained", "lengths": lengths}
     about |= {"tokens": tokens, "text": f"{task}, {arguments.split} split", "sha256": digest.hexdigest()}

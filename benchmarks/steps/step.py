@@ -18,6 +18,7 @@ from benchmarks.steps.step_table import table
 TF_ARMS = (
     "adapters", "full", "checkpointed-adapters", "checkpointed-full", "checkpointed-fast", "fast", "lora", "fast-lora",
     "forward-plain", "forward-adapters", "forward-fast", "products", "routed", "routed-lora",
+    "texts",
 )  # fmt: skip
 HUB_ARMS = tuple(
     f"{backend}-hub-{what}"

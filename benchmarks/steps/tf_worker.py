@@ -7,14 +7,18 @@ milliseconds that no training pays.
 
 import collections
 import functools
+import json
 import pathlib
 import re
 import tempfile
+
+import numpy as np
 
 from benchmarks.peers import worker_protocol
 from benchmarks.peers.worker_protocol import ALPHA, RANK, TARGETS, TASKS, Arm, names_of
 from benchmarks.result import installed_versions
 
+_PACKAGES = ("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
 # What operations do, by what their types have in their names; of several the first.
 PROFILED = {
     "products": "MatMul", "softmax": "Softmax", "transposes": "Transpose", "sums of gradients": "AddN",
@@ -128,6 +132,28 @@ class ForwardArm(ProfiledArm):
     def step(self, index):
         for _ in self._computed(self.batches[index], self.forward, self.parts):
             pass
+
+
+class TextsArm(Arm):
+    """`texts`: a batch of texts tokenised, cut and padded as training reads it, and nothing else."""
+
+    def __init__(self, settings):
+        import tensorflow as tf
+
+        from tf_adapters.tasks.rows import Rows
+        from tf_adapters.text import WordPiece
+        from tf_adapters.text.batching import training_batches
+
+        texts, labels = json.loads(pathlib.Path(settings["batches"]).with_name("texts.json").read_text())
+        rows = Rows(tf.constant(texts), None, np.asarray(labels, np.int32))
+        wordpiece = WordPiece.from_directory(settings["directory"], max_length=128)
+        size = len(_read_batches(settings["batches"])[0][1])
+        batches = training_batches(rows, wordpiece, batch_size=size, epochs=1000, seed=settings["seed"])
+        self.iterator, self.batch_count = iter(batches), len(rows) // size
+        self.details = {"versions": installed_versions(*_PACKAGES)}
+
+    def step(self, index):
+        next(self.iterator)
 
 
 class RoutedArm(Arm):
@@ -248,7 +274,7 @@ def make_arm(settings):
     set_threads(settings["threads"], _parts(settings))
     keras.utils.set_random_seed(settings["seed"])
     keras.mixed_precision.set_global_policy(settings["precision"])
-    kinds = {"forward": ForwardArm, "products": ProductsArm, "routed": RoutedArm}
+    kinds = {"forward": ForwardArm, "products": ProductsArm, "routed": RoutedArm, "texts": TextsArm}
     return kinds.get(settings["arm"].partition("-")[0], TrainingArm)(settings)
 
 
@@ -296,8 +322,7 @@ def _build(settings, *, adapters):
         tf_adapters.set_trainable(model, "adapters" if adapters else "full")
     if "fast" in settings["arm"]:
         tf_adapters.models.cast_frozen(model)
-    names = ("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
-    return model, {"versions": installed_versions(*names)}
+    return model, {"versions": installed_versions(*_PACKAGES)}
 
 
 def _read_batches(path):

@@ -145,7 +145,7 @@ def test_short_batches_are_sorted_padded_to_their_longest_and_keep_their_labels(
 @pytest.mark.nightly
 def test_random_bert_loads_and_step_compares_two_arms(tmp_path):
     """The real workers on a real model; the PyTorch arm too where its environment was made."""
-    arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16", "routed"]
+    arms = ["adapters", "forward-adapters", "fast@mixed_bfloat16", "routed", "texts"]
     hub = ["tensorflow-hub-adapters", "jax-hub-lora"]
     arms += hub if all(map(importlib.util.find_spec, ("keras_hub", "jax"))) else []
     if (torch_environment.FOLDER / "bin" / "python").exists():

@@ -193,8 +193,8 @@ class Runner(Observer):
             f"Training {counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%}) on {experiment.source}"
         )
         self.console.print(
-            f"{settings.epochs} epochs in batches of {settings.batch_size}, peak learning rate "
-            f"{settings.learning_rate:g}"
+            f"{settings.epochs} epoch{'s'[: settings.epochs > 1]} in batches of {settings.batch_size}, peak learning "
+            f"rate {settings.learning_rate:g}"
         )
         if self.fast or experiment.precision != "float32":
             blocks = "fast" if self.fast else "plain"

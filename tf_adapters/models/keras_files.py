@@ -4,7 +4,9 @@ A file of weights holds what is on the model, and nothing that waits in `ModelSt
 """
 
 import functools
+import json
 import os
+import zipfile
 
 from tf_adapters.errors import InputError
 from tf_adapters.models.origin import check_not_cast, checksum, is_cast
@@ -106,7 +108,7 @@ def _load(one, model, state, filepath, *arguments, **settings):
     for variable in one.weights:
         undo.remember(variable)
     try:
-        result = type(one).load_weights(one, filepath, *arguments, **settings)
+        result = _read(one, filepath, *arguments, **settings)
         _check_adapters_came(state, str(filepath))
         if _frozen(model, state) != before:
             if state.adapters:
@@ -123,6 +125,18 @@ def _load(one, model, state, filepath, *arguments, **settings):
     finally:
         # A file may hold the switches of the model that wrote it.
         state.act(model)
+
+
+def _read(one, filepath, *arguments, **settings):
+    try:
+        return type(one).load_weights(one, filepath, *arguments, **settings)
+    except FileNotFoundError:
+        raise
+    # Of HDF5, of archives, of what lists several files, and of TensorFlow's checkpoints that end too early.
+    except (OSError, zipfile.BadZipFile, json.JSONDecodeError, IndexError) as error:
+        raise InputError(
+            f"load_weights: {filepath} is damaged, or no file of weights ({error}); write it anew with save_weights."
+        ) from error
 
 
 def _check_adapters_came(state, path):

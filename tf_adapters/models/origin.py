@@ -65,6 +65,11 @@ def digest_of(door, model, variables, values=None):
     return hasher.hexdigest()
 
 
+def called(source, digest):
+    """How an encoder is called in messages."""
+    return f"{source or 'given as a model'}, digest {digest[:12]}..."
+
+
 def is_cast(variable):
     """Whether `cast_frozen` put a variable in place of a float32 one, through whichever model."""
     return hasattr(variable, "_tf_adapters_cast")

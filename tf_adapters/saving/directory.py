@@ -12,7 +12,7 @@ from tf_adapters.errors import NAME, InputError, shown
 from tf_adapters.methods import config_from_dict
 from tf_adapters.models.door import load_backbone
 from tf_adapters.models.injection import add_adapters, check_acts, check_fast, set_active
-from tf_adapters.models.origin import check_not_cast
+from tf_adapters.models.origin import called, check_not_cast
 from tf_adapters.models.state import SWITCHED, HeadShape, state_of
 from tf_adapters.models.trainable import parameter_counts
 from tf_adapters.models.transaction import transaction
@@ -374,8 +374,8 @@ def check_backbone(model, state, settings, directory, arrays=()):
     # Under some heads an encoder has no pooler, and what was trained there has no use for one.
     if saved["sha256"] not in (origin.digest, origin.digest_without_pooler):
         raise InputError(
-            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...): its "
-            f"shape is the same, its weights are not those of {state.source} ({origin.digest[:12]}...)."
+            f"{directory} was trained on another encoder ({called(saved['source'], saved['sha256'])}) than the "
+            f"model's ({called(state.source, origin.digest)}): the shape is the same, the weights are not."
         )
     check_computes(saved, state.door.computes(model), directory)
     brought = {id(variable) for key, (variable, _) in _targets(model, state, None).items() if key in arrays}

@@ -8,6 +8,7 @@ from tf_adapters.config import DENSE_PLACES, one_name
 from tf_adapters.errors import InputError
 from tf_adapters.layers.bank import POOLS
 from tf_adapters.methods import config_from_dict
+from tf_adapters.models.origin import called
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.directory import check_computes, read_adapter
 from tf_adapters.saving.settings import kind_of
@@ -100,8 +101,8 @@ def read_task(directory, encoder):
         raise InputError(f"{directory} is for {kind}: a bank holds tasks on texts ({', '.join(KINDS)}).")
     if saved["sha256"] != encoder.digest:
         raise InputError(
-            f"{directory} was trained on another encoder ({saved['source']}, digest {saved['sha256'][:12]}...) than "
-            f"the bank's ({encoder.source}, digest {encoder.digest[:12]}...)."
+            f"{directory} was trained on another encoder ({called(saved['source'], saved['sha256'])}) than the bank's "
+            f"({called(encoder.source, encoder.digest)})."
         )
     check_computes(saved, encoder.computes, directory)
     if saved["weights_saved"]:
