@@ -15,6 +15,7 @@ from tf_adapters.layers.fused import keep_mask
 
 # Rows, heads, queries and keys, of how many scores a part is at most, and whether there are parts.
 CASES = [((5, 1, 8, 8), 2**18, True), ((4, 3, 2, 5), 55, True), ((2, 2, 1, 6), 1, True), ((2, 3, 2, 5), 1, False)]
+SCALE = 0.5
 TOLERANCE = 4e-6  # Beside float64 both err by half of it.
 
 
@@ -28,15 +29,13 @@ def case(request, monkeypatch):
 
 def tensors(shape, width=4):
     rows, heads, queries, keys = shape
-    query, *others = (
-        normal(rows, heads, length, width, seed=seed) for seed, length in enumerate((queries, keys, keys))
-    )
-    return [query / width**0.5, *others]
+    lengths = enumerate((queries, keys, keys))
+    return [normal(rows, heads, length, width, seed=seed) for seed, length in lengths]
 
 
 def formula(mask=0.0, kept=1.0):
     def plain(query, key, value):
-        return (tf.nn.softmax(query @ tf.linalg.matrix_transpose(key) + mask) * kept) @ value
+        return (tf.nn.softmax(SCALE * query @ tf.linalg.matrix_transpose(key) + mask) * kept) @ value
 
     return plain
 
@@ -50,7 +49,7 @@ def kept_weights(shape, by_parts):
 
 
 def dropping(*inputs):
-    return dot_product_attention(0.3)(*inputs, None, SEED)
+    return dot_product_attention(0.3, SCALE)(*inputs, None, SEED)
 
 
 def masks(shape):
@@ -69,7 +68,7 @@ def test_attention_is_its_formula(case):
     for mask in masks(shape):
 
         def found(*inputs):
-            return dot_product_attention(0.0)(*inputs, mask, None)
+            return dot_product_attention(0.0, SCALE)(*inputs, mask, None)
 
         agree(found, formula(mask), tensors(shape), tolerance=TOLERANCE)
 

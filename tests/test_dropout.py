@@ -131,9 +131,10 @@ def test_a_killed_run_ends_bit_equal(what, checkpoint, sentences, tmp_path):
     assert begin.done > 0 and content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
-def test_masks_follow_from_the_seed_and_the_state_that_a_checkpoint_keeps():
-    x = tf.ones((50, 40))
-    one, other = SeededDropout(0.3, seed=5), SeededDropout(0.3, seed=5)
+@pytest.mark.parametrize("fused", [False, True])
+def test_masks_follow_from_the_seed_and_the_state_that_a_checkpoint_keeps(fused):
+    x = tf.ones((5, 10, 40))
+    one, other = (SeededDropout(0.3, seed=5, fused=fused) for _ in range(2))
     first, second = one(x, training=True).numpy(), one(x, training=True)
     assert np.array_equal(first, other(x, training=True)) and not np.array_equal(first, second)
     state = other.generator.state.numpy()
@@ -144,6 +145,26 @@ def test_masks_follow_from_the_seed_and_the_state_that_a_checkpoint_keeps():
     # 2,000 draws at rate 0.3: five standard deviations are 0.051.
     assert abs(np.mean(first == 0) - 0.3) < 0.051
     np.testing.assert_allclose(first[first != 0], 1 / 0.7, rtol=1e-6)
+
+
+def test_in_a_fast_model_programs_drop_what_the_embeddings_make_and_the_gradient_is_dropped_alike():
+    model = family_model("bert", num_hidden_layers=1)
+    add_adapters(model, AdapterConfig(bottleneck_size=4), fast=True)
+    seed_dropout(model, 1, rate=0.4)
+    drop, x = model.bert.embeddings.dropout, tf.random.stateless_normal((4, 6, 32), (1, 2))
+
+    @tf.function
+    def dropped(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = drop(x, training=True)
+        return outputs, tape.gradient(outputs, x)
+
+    outputs, gradient = dropped(x)
+    assert set(np.unique(gradient)) == {0.0, np.float32(1 / 0.6)}
+    np.testing.assert_allclose(outputs, x * gradient, rtol=1e-6)
+    operations = dropped.get_concrete_function(x).graph.get_operations()
+    assert "StatelessRandomUniformV2" not in {operation.type for operation in operations}
 
 
 def test_a_mask_of_a_given_shape_is_shared_where_the_shape_has_a_one():

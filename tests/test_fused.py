@@ -154,7 +154,7 @@ def test_half_precision_is_kept_and_gradients_of_vectors_are_summed_in_float32(d
     for outputs in (
         biased_dropout(0.1)(matrix, vector, SEED),
         biased_activation("gelu")(matrix, vector),
-        dot_product_attention(0.1)(*[tf.reshape(matrix, [1, 2, 4, 4])] * 3, None, SEED),
+        dot_product_attention(0.1, 0.5)(*[tf.reshape(matrix, [1, 2, 4, 4])] * 3, None, SEED),
     ):
         assert outputs.dtype == dtype
     vectors = [tf.ones([8]), tf.zeros([8]), tf.zeros([8])]

@@ -19,17 +19,18 @@ _PART = 2**18  # scores of a part at most: 1 MiB of float32
 
 
 @functools.cache
-def dot_product_attention(rate):
-    """The operation `dropout(softmax(query key' + mask)) value`.
+def dot_product_attention(rate, scale):
+    """The operation `dropout(softmax(scale query key' + mask)) value`.
 
     Args:
         rate: of the dropout, in [0, 1).
+        scale: float.
 
-    Returns: function of query `(batch, heads, queries, width)`, scaled already, key and value
-        `(batch, heads, keys, width)`, mask that can be added to the scores, or None, and seed (see
-        `keep_mask`), or None at rate 0; its result has the shape of query. The mask has no gradient.
+    Returns: function of query `(batch, heads, queries, width)`, key and value `(batch, heads, keys, width)`, mask that
+        can be added to the scores, or None, and seed (see `keep_mask`), or None at rate 0; its result has the shape of
+        query. The mask has no gradient.
     """
-    ways = _at_once(rate), _by_parts(rate)
+    ways = _at_once(rate, scale), _by_parts(rate, scale)
     either = [_either(*both) for both in zip(*ways)]
 
     def apply(query, key, value, mask, seed):
@@ -75,7 +76,7 @@ def _is_long(query, key):
 # tensors that are kept. The second is given these and the context's gradient, and has those of query, key and value.
 
 
-def _at_once(rate):
+def _at_once(rate, scale):
     @compiled
     def drop_weights(weights, seed):
         return narrowed(drop(widened(weights), seed, rate), weights.dtype)
@@ -83,11 +84,14 @@ def _at_once(rate):
     @compiled
     def of_softmax(upstream, weights, along, *seed):
         upstream = drop(widened(upstream), *seed, rate) if seed else widened(upstream)
-        return narrowed(widened(weights) * (upstream - along), weights.dtype)
+        return narrowed(widened(weights) * (upstream - along) * scale, weights.dtype)
 
     def forward(mask, seed, query, key, value):
-        scores = tf.matmul(query, key, transpose_b=True)
-        weights = tf.nn.softmax(scores if mask is None else scores + mask)
+        scores = tf.matmul(query, key, transpose_b=True) * scale
+        if mask is not None:
+            # TensorFlow lets oneDNN scale and mask in the product itself, unless the mask too is a product.
+            scores += tf.maximum(mask, mask.dtype.min)
+        weights = tf.nn.softmax(scores)
         dropped = weights if seed is None else drop_weights(weights, seed)
         return tf.matmul(dropped, value), weights, dropped
 
@@ -106,12 +110,12 @@ def _at_once(rate):
     return forward, backward
 
 
-def _by_parts(rate):
+def _by_parts(rate, scale):
     # Scores are `(heads, keys, queries)`: what is added up over keys is added up in vectors of queries, and all
     # products but the scores' own read them in the order in which they stand.
 
     def scores(query, key, mask):
-        return tf.matmul(key, query, transpose_b=True) + _turn(mask)
+        return tf.matmul(key, query, transpose_b=True) * scale + _turn(mask)
 
     def dropped(tensor, seed, start):
         return drop(tensor, seed, rate, start) if rate else tensor
@@ -130,7 +134,7 @@ def _by_parts(rate):
         weights = tf.exp(scores(query, key, mask) - greatest) / total
         kept = dropped(weights, seed, start)
         along = tf.reduce_sum(_turn(upstream) * _turn(context), 1, keepdims=True)
-        of_scores = kept * tf.matmul(value, upstream, transpose_b=True) - weights * along
+        of_scores = (kept * tf.matmul(value, upstream, transpose_b=True) - weights * along) * scale
         return _turn(tf.matmul(_turn(key), of_scores)), tf.matmul(of_scores, query), tf.matmul(kept, upstream)
 
     return functools.partial(_loop, forward), functools.partial(_loop, backward)
@@ -185,36 +189,30 @@ def attend(states, query, key, value, *, heads, mask, rate=0.0, seed=None, queri
     """
     scale = (query.kernel.shape[1] // heads) ** -0.5
     if queries is None:
-        parts = _project(states, (query, key, value), (scale, 1.0, 1.0), heads)
+        parts = _project(states, (query, key, value), heads)
     else:
-        parts = _project(states[:, :queries], (query,), (scale,), heads)
-        parts += _project(states, (key, value), (1.0, 1.0), heads)
-    context = tf.transpose(dot_product_attention(rate)(*parts, mask, seed), [0, 2, 1, 3])
+        parts = _project(states[:, :queries], (query,), heads) + _project(states, (key, value), heads)
+    context = tf.transpose(dot_product_attention(rate, scale)(*parts, mask, seed), [0, 2, 1, 3])
     return tf.reshape(context, tf.concat([tf.shape(context)[:2], [query.kernel.shape[1]]], 0))
 
 
-def _scaled(weight, scale, dtype):
-    return tf.cast(weight if scale == 1 else wide(weight) * scale, dtype)
-
-
-def _project(states, denses, scales, heads):
-    """`(batch, heads, length, width)` for each of several dense layers, by one product; scores are scaled here.
+def _project(states, denses, heads):
+    """`(batch, heads, length, width)` for each of several dense layers, by one product.
 
     LoRA's updates take two narrow products for all of them.
     """
     size = denses[0].kernel.shape[1]
     kernel, bias = (
-        tf.concat([_scaled(getattr(dense, name), scale, states.dtype) for dense, scale in zip(denses, scales)], -1)
-        for name in ("kernel", "bias")
+        tf.concat([tf.cast(getattr(dense, name), states.dtype) for dense in denses], -1) for name in ("kernel", "bias")
     )
     flat = rows(states)
     joint = tf.nn.bias_add(tf.matmul(flat, kernel), bias)
     down, up = [], []
-    for number, (dense, scale) in enumerate(zip(denses, scales)):
+    for number, dense in enumerate(denses):
         if dense.update:
             a, b, factor = dense.update
             down.append(tf.cast(a, states.dtype))
-            thin = tf.cast(wide(b) * (factor * scale), states.dtype)
+            thin = tf.cast(wide(b) * factor, states.dtype)
             up.append(tf.pad(thin, [[0, 0], [number * size, (len(denses) - 1 - number) * size]]))
     if down:
         joint += tf.matmul(tf.matmul(flat, tf.concat(down, 1)), tf.concat(up, 0))

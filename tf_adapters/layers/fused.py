@@ -284,20 +284,20 @@ def sum_norm(epsilon, count, size):
 
     @compiled
     def forward(gamma, beta, bias, *terms):
-        summed = sum(map(wide, terms), wide(bias))
+        summed = sum(map(widened, terms), wide(bias))
         centred = summed - _row_means(summed)
         inverse = tf.math.rsqrt(_row_means(centred * centred) + epsilon)
         normalised, dtype = centred * inverse, terms[0].dtype
-        return tf.cast(normalised * wide(gamma) + wide(beta), dtype), tf.cast(normalised, dtype), inverse
+        return narrowed(normalised * wide(gamma) + wide(beta), dtype), narrowed(normalised, dtype), inverse
 
     @compiled
     def backward(upstream, normalised, inverse, gamma):
-        dtype, upstream, normalised = upstream.dtype, wide(upstream), wide(normalised)
+        dtype, upstream, normalised = upstream.dtype, widened(upstream), widened(normalised)
         scaled = upstream * wide(gamma)
         along = _row_means(scaled * normalised)
         of_terms = inverse * (scaled - _row_means(scaled) - normalised * along)
         sums = (tf.reduce_sum(values, 0) for values in (upstream * normalised, upstream, of_terms))
-        return tf.cast(of_terms, dtype), *sums
+        return narrowed(of_terms, dtype), *sums
 
     @tf.custom_gradient
     def operation(gamma, beta, bias, *terms):

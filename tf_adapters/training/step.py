@@ -356,6 +356,7 @@ def seed_dropout(model, seed, *, rate=None):
             # Of transformers' own classes none has it.
             noise_shape=getattr(value, "noise_shape", None),
             seed=(seed * 1_000_003 + len(layers)) % 2**31,
+            fused=state_of(model).fast,
             name=value.name,
             dtype=value.dtype_policy,
         )
