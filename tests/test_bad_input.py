@@ -87,6 +87,8 @@ def test_text_of_100_000_characters_is_used(cli, adapter, work):
         ("predict adapter --input=-", "standard input is empty"),
         (f"{PREDICT} --format=xml", "'xml'"),
         ("predict no --input=train.csv", "no: there is no such directory"),
+        ("predict dev.csv --input=train.csv", "dev.csv: this is a file, and not a directory that train"),
+        ("evaluate dev.csv --input=train.csv", "dev.csv: this is a file, and not a directory that train"),
         ("evaluate encoder --input=dev.csv", "encoder is no adapter directory: it holds no tf_adapters.json"),
         ("evaluate adapter", "adapter was trained on files: give the rows to score by --input."),
         (f"{EVALUATE} --split=test", "--split test and --input dev.csv exclude"),

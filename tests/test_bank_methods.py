@@ -25,6 +25,7 @@ from tf_adapters.config import DENSE_PLACES
 from tf_adapters.methods import FusionConfig, IA3Config
 from tf_adapters.methods.dora import DoraConfig
 from tf_adapters.models.transformers.heads import logits_of_rows
+from tf_adapters.serving.convert import export_file
 
 TEXTS = ["a great film", "dull plot, it is bad and not fun at all", "great"]
 # For encoders of two blocks.
@@ -103,6 +104,18 @@ def answered(family, folder, methods, whole=False):
 
 def test_rows_of_several_methods_share_a_batch(tmp_path):
     answered("bert", tmp_path, ["unshared", "lora", "ia3", "pfeiffer"])
+
+
+@pytest.mark.slow
+def test_files_of_banks_answer_each_row_by_its_method(tmp_path):
+    runtime = [pytest.importorskip(package) for package in ("tf2onnx", "onnxscript", "onnxruntime")][-1]
+    banks, expected, texts, names = answered("bert", tmp_path, ["unshared", "lora"])
+    for version, bank in enumerate(banks):
+        session = runtime.InferenceSession(export_file(bank, tmp_path / f"{version}.onnx", format="onnx"))
+        given = {name: np.asarray(values, np.int64) for name, values in bank.tokenizer(texts).items()}
+        given["task"] = np.array([list(bank.tasks).index(name) for name in names])
+        logits = session.run(["logits"], {one.name: given[one.name] for one in session.get_inputs()})[0]
+        check({"logits": logits, "error": []}, names, expected)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import socket
+import sys
 
 import h5py
 import numpy as np
@@ -13,10 +14,11 @@ import pytest
 import transformers
 from safetensors.numpy import load_file, save_file
 from transformers import TFBertForSequenceClassification
+from transformers.modeling_tf_pytorch_utils import convert_tf_weight_name_to_pt_weight_name
 
 import tf_adapters
 from tests.conftest import is_refused, minilm_directory, tiny_config, tiny_inputs, tiny_model, write_checkpoint
-from tests.families import FAMILIES
+from tests.families import FAMILIES, family_model
 from tf_adapters import InputError, add_adapters, load_backbone, remove_adapters, set_trainable
 from tf_adapters.models import backbone_digest
 from tf_adapters.models.state import state_of
@@ -24,7 +26,7 @@ from tf_adapters.models.transformers import loading
 from tf_adapters.models.transformers.family import get_family
 from tf_adapters.models.transformers.heads import TwoLayerHead
 from tf_adapters.models.transformers.loading import read_config
-from tf_adapters.models.weight_files import named_weights, open_weights, read_tensors
+from tf_adapters.models.weight_files import named_weights, open_weights, pytorch_name, read_tensors
 
 
 def pytorch_values(model):
@@ -138,6 +140,24 @@ def test_what_the_docs_say_of_pytorchs_safetensors_that_from_pretrained_does_not
     assert state_of(model).source == "./my-bert", "a directory that looks like an id on the hub"
     plain, again = remove_adapters(names["model"]), TFBertForSequenceClassification.from_pretrained("my-bert-tf")
     assert np.array_equal(plain(tiny_inputs()).logits, again(tiny_inputs()).logits)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_name_of_tensorflow_is_pytorchs_as_transformers_says(family):
+    weights = family_model(family, num_hidden_layers=1).weights
+    assert len(weights) > 10
+    for weight in weights:
+        name, turned = convert_tf_weight_name_to_pt_weight_name(weight.name, tf_weight_shape=weight.shape)
+        assert pytorch_name(weight.name, weight.shape) == (name, turned.name == "SIMPLE")
+    assert pytorch_name("model/bert/mlm___cls/bias", (5,)) == ("bert.cls.bias", False)
+
+
+def test_what_tensorflow_wrote_is_read_without_transformers(tmp_path, monkeypatch):
+    arrays = write_checkpoint(tmp_path / "theirs", num_hidden_layers=1, prefix="bert.")
+    load_backbone(tmp_path / "theirs").save_pretrained(tmp_path / "ours", safe_serialization=True)
+    monkeypatch.setitem(sys.modules, "transformers.modeling_tf_pytorch_utils", None)
+    with open_weights(tmp_path / "ours", ["model.safetensors"]) as weights:
+        assert arrays.keys() <= set(weights)
 
 
 def test_safetensors_that_tensorflow_wrote_are_read_here_and_by_from_pretrained(tmp_path):

@@ -149,6 +149,21 @@ def test_each_family_has_whole_operations_in_onnx(family, tmp_path):
     np.testing.assert_allclose(found, model(inputs).logits, atol=5e-6)
 
 
+def test_a_reshape_in_onnx_copies_sizes_of_what_it_is_given_in_tensorflow():
+    runtime = [pytest.importorskip(package) for package in ("tf2onnx", "onnxscript", "onnxruntime")][-1]
+    kernel = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 8], name="x")], autograph=False)
+    def heads(x):
+        product = tf.tensordot(x, kernel, 1)
+        sizes = tf.shape(product)
+        return {"y": tf.reshape(product, [sizes[0], sizes[1], 2, 4]) * 2.0}
+
+    session = runtime.InferenceSession(convert._onnx(heads, heads.input_signature, {}, "none", []))
+    x = np.ones((2, 3, 8), np.float32)
+    np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], heads(x)["y"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["onnx", pytest.param("tflite", marks=pytest.mark.nightly)])
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")

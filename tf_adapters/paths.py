@@ -44,6 +44,13 @@ def check_readable(path):
         pass
 
 
+def what_it_lacks(path):
+    """Why a path that is no directory is no adapter directory."""
+    if os.path.isfile(path):
+        return "this is a file, and not a directory that train or save_adapter wrote: give that"
+    return "there is no such directory"
+
+
 def find_here(source):
     """The directory of an alias or a path, a `pathlib.Path`; None for what may be an id on the hub.
 

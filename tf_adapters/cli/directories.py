@@ -7,7 +7,7 @@ import shlex
 
 from tf_adapters.cli.quiet import counting, terminal
 from tf_adapters.errors import InputError
-from tf_adapters.paths import to_path
+from tf_adapters.paths import to_path, what_it_lacks
 from tf_adapters.saving.atomic import holds_files
 from tf_adapters.saving.hub import find_adapter
 from tf_adapters.saving.settings import read_settings
@@ -73,7 +73,7 @@ def named_directories(given):
         folder = local(path)
         if not folder.is_dir():
             raise InputError(
-                f"{argument}: there is no such directory" + (f", and none called {path}." if path != argument else ".")
+                f"{argument}: {what_it_lacks(folder)}" + (f", and none called {path}." if path != argument else ".")
             )
         name = name or name_of(path, folder)
         if name in named:

@@ -289,10 +289,12 @@ def pytorch_name(name, shape):
 
     Returns: `("bert.encoder.layer.0.output.dense.weight", True)`.
     """
-    from transformers.modeling_tf_pytorch_utils import convert_tf_weight_name_to_pt_weight_name
-
-    pytorch, transpose = convert_tf_weight_name_to_pt_weight_name(name, tf_weight_shape=tuple(shape))
-    return pytorch, transpose.name == "SIMPLE"
+    # The first part is the model's name; `layer_._0` is layer 0, and what stands before `___` is left out.
+    first, *parts = name.replace(":0", "").split("/")
+    parts[:-1] = [part.rpartition("___")[2] for part in parts[:-1]]
+    *owners, last = [part for part in "/".join(parts).replace("_._", "/").split("/") if part] or [first]
+    kinds = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+    return ".".join([*owners, kinds.get(last, last)]), last == "kernel" and len(shape) == 2
 
 
 def named_weights(variables):

@@ -369,13 +369,14 @@ def check_backbone(model, state, settings, directory, arrays=()):
         if saved[key] != getattr(config, key):
             raise InputError(
                 f"{directory} was trained on an encoder with {key}={saved[key]!r}, and this model has "
-                f"{key}={getattr(config, key)!r}."
+                f"{key}={getattr(config, key)!r}: load the encoder that it was trained on."
             )
     # Under some heads an encoder has no pooler, and what was trained there has no use for one.
     if saved["sha256"] not in (origin.digest, origin.digest_without_pooler):
         raise InputError(
             f"{directory} was trained on another encoder ({called(saved['source'], saved['sha256'])}) than the "
-            f"model's ({called(state.source, origin.digest)}): the shape is the same, the weights are not."
+            f"model's ({called(state.source, origin.digest)}): the shape is the same, the weights are not: load "
+            "the one that it was trained on."
         )
     check_computes(saved, state.door.computes(model), directory)
     brought = {id(variable) for key, (variable, _) in _targets(model, state, None).items() if key in arrays}

@@ -16,7 +16,7 @@ import json
 import os
 
 from tf_adapters.errors import InputError, shown
-from tf_adapters.paths import read_json, reading, to_path
+from tf_adapters.paths import read_json, reading, to_path, what_it_lacks
 from tf_adapters.ranges import is_int
 from tf_adapters.saving.atomic import write_text
 from tf_adapters.saving.model_card import model_card
@@ -76,7 +76,7 @@ def read_settings(directory):
     directory = to_path(directory)
     path = directory / SETTINGS_FILE
     if not directory.is_dir():
-        raise InputError(f"{directory}: there is no such directory.")
+        raise InputError(f"{directory}: {what_it_lacks(directory)}.")
     with reading(path):
         found = path.exists()
     if not found:

@@ -68,7 +68,8 @@ class AdapterBank:
         backend = door_called(choose_door(door)).backend()
         if backend != "tensorflow":
             raise InputError(
-                f"A bank makes graphs of TensorFlow, and Keras is on {backend}: set KERAS_BACKEND=tensorflow."
+                f"Several tasks at once make a bank, which is a graph of TensorFlow, and Keras is on {backend}: give "
+                "--backend tensorflow, or in Python set KERAS_BACKEND=tensorflow."
             )
         self.storage = storage
         with quiet_about_poolers():

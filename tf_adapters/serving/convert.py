@@ -167,9 +167,12 @@ def _of_bank(bank, format, quantize):
 def _onnx(function, specs, about, quantize, kept):
     import onnx
     import tf2onnx
+    from tf2onnx.optimizer import back_to_back_optimizer
 
     from tf_adapters.serving.onnx_graph import in_integers, tidied
 
+    # It drops the first of two reshapes, of which the second may copy sizes (tf2onnx 1.17).
+    back_to_back_optimizer._func_map.pop(("Reshape",), None)  # noqa: SLF001
     logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)
     model, _ = tf2onnx.convert.from_function(
         function, input_signature=specs, opset=ONNX_OPSET, custom_op_handlers={"Erfc": (_erfc, [])}

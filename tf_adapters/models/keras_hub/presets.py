@@ -3,6 +3,7 @@ directory. They compute what KerasHub's classes say."""
 
 import difflib
 import functools
+import os
 
 import keras_hub
 
@@ -134,8 +135,9 @@ def _fetched(read, *arguments, source):
     # Of the network, of the files, of Keras: none is a defect of this package.
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
+        fix = "restore it" if os.path.isdir(source) else "try again with a network"
         raise InputError(
-            f"{{source}}: KerasHub cannot load this preset ({type(error).__name__}: {lines[0][:300]}): restore it, or "
-            "give a directory.",
+            f"{{source}}: KerasHub cannot load this preset ({type(error).__name__}: {lines[0][:200]}): {fix}, or give "
+            "a directory.",
             source=source,
         ) from error
