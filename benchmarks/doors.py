@@ -95,7 +95,7 @@ def table(result):
     if timed:
         head += f" whole process, s | {first} / this |"
     return markdown(
-        "The README's task through each door", head, "lllrl" if timed else "lll", rows,
+        "`train` through each door, on the README's task if none is named", head, "lllrl" if timed else "lll", rows,
         origin(result, f"`tf-adapters train`{further}, {settings['seeds']} seeds"),
     )  # fmt: skip
 
