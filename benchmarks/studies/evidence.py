@@ -159,7 +159,7 @@ def nested(row):
     found = {}
     for column, word in row.items():
         # A landscape's names are numbers, with dots of their own.
-        *outer, last = column.split(".", 1 if column.startswith("losses.") else -1)
+        *outer, last = column.split(".", 1 if column.startswith(("losses.", "training_losses.")) else -1)
         inside = found
         for name in outer if word != "" else ():
             inside = inside.setdefault(name, {})

@@ -17,7 +17,7 @@ class SeededDropout(keras.layers.Dropout):
         rate: float in [0, 1).
         seed: int or None for a seed drawn from NumPy's global generator, which
             `keras.utils.set_random_seed` sets.
-        fused: bool, whether what is dropped of tokens is found by a program of XLA, which is some ten times faster.
+        fused: bool, whether what is dropped of tokens is found by a program of XLA, which is faster.
         name: str or None, passed on to Keras.
     """
 

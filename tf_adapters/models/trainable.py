@@ -92,7 +92,7 @@ def cast_frozen(model: Model, dtype: Optional[str] = None) -> Model:
 
     A transformers model keeps them in the dtype that it computes in: under `mixed_bfloat16` and `mixed_float16` they
     take half the memory and are not cast at every step; without such a policy nothing happens. Results stay what they
-    are, but for fast blocks, where the scale of the scores is folded into the rounded query kernel.
+    are.
 
     A model of KerasHub keeps them in `"int8"`, a quarter of the memory, and computes their products in it, as Keras'
     own `quantize` does. Results change by the rounding. Methods in dense layers compute with what the eight bits stand
