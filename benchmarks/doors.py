@@ -1,4 +1,7 @@
-"""`tf-adapters train` through each door: the README's own task, the same seeds, scores and whole processes' seconds."""
+"""`tf-adapters train` through each door: the README's own task, the same seeds, scores and whole processes' seconds.
+
+`usual` is the command without options, and `before` the same of another checkout.
+"""
 
 import json
 import pathlib
@@ -7,7 +10,7 @@ import sys
 import time
 
 from benchmarks.pairing import extremes, in_turn, paired_ratio
-from benchmarks.result import at_least_1, finish, log, make_parser, parse_arguments
+from benchmarks.result import ROOT, at_least_1, finish, git_state, log, make_parser, parse_arguments
 from benchmarks.table_parts import Table, in_points, in_ratio, markdown, of_settings, origin, short_difference
 from tf_adapters.studies.numbers import paired, spread
 
@@ -21,7 +24,11 @@ ARMS = {
     "keras-hub-tensorflow-bfloat16": "--door keras-hub --backend tensorflow --precision mixed_bfloat16 --fast",
     "keras-hub-jax": "--door keras-hub --backend jax",
     "keras-hub-torch": "--door keras-hub --backend torch",
+    "usual": "",
+    "before": "",
 }
+# The command of the checkout that the first word names, wherever this process was started.
+_COMMAND = "import runpy, sys; sys.path[0] = sys.argv.pop(1); runpy.run_module('tf_adapters', run_name='__main__')"
 
 
 def parse(arguments=None):
@@ -31,7 +38,14 @@ def parse(arguments=None):
     parser.add_argument("--seeds", type=at_least_1, default=3)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("doors"), help="where the runs lie")
     parser.add_argument("--options", default="", help="further words for `train`, such as '--max-train-rows 4000'")
-    return parse_arguments(parser, arguments, "doors", seeds=2, options="--max-train-rows 64 --epochs 1")
+    help = "another checkout of this project, whose command the arm `before` is"
+    parser.add_argument("--before", type=pathlib.Path, metavar="CHECKOUT", help=help)
+    options = parse_arguments(parser, arguments, "doors", seeds=2, options="--max-train-rows 64 --epochs 1")
+    if (options.before is not None) != ("before" in options.arms):
+        parser.error("the arm `before` and --before go together.")
+    if options.before and not (options.before / "tf_adapters").is_dir():
+        parser.error(f"--before {options.before} is no checkout of this project.")
+    return options
 
 
 def run(options):
@@ -51,7 +65,7 @@ def run(options):
             arms[arm]["first_over_this"] = paired_ratio(
                 *([[one] for one in of["seconds"]] for of in (first, arms[arm]))
             )
-    return {"arms": arms}
+    return {"arms": arms, **({"before": git_state(options.before)["commit"]} if options.before else {})}
 
 
 def _trained(arm, seed, options):
@@ -69,8 +83,9 @@ def _trained(arm, seed, options):
             "--overwrite",
             *options.options.split(),
         ]
+        checkout = options.before.resolve() if arm == "before" else ROOT
         begun = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "tf_adapters", *map(str, words)], check=True)
+        subprocess.run([sys.executable, "-c", _COMMAND, *map(str, [checkout, *words])], check=True)
         seconds = time.perf_counter() - begun
         numbers = json.loads((folder / "tf_adapters.json").read_text(encoding="utf-8"))["result"]["numbers"]
         metric, score = next(iter(numbers.items()))
@@ -91,6 +106,7 @@ def table(result):
             row += (f"{extremes(found['seconds'])['median']:.0f}", in_ratio(found.get("first_over_this")))
         rows.append(row)
     further = f", `{settings['options']}`" if settings["options"] else ""
+    further += f"; before: commit {result['before'][:7]}" if "before" in result else ""
     head = f"| door, backend | test {metric} | minus {first}, points (95 %) |"
     if timed:
         head += f" whole process, s | {first} / this |"
@@ -100,7 +116,7 @@ def table(result):
     )  # fmt: skip
 
 
-TABLE = Table(table, of_settings("options", "seeds"))
+TABLE = Table(table, lambda result: (*of_settings("options", "seeds")(result), "before" in result))
 
 
 def main():

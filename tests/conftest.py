@@ -10,6 +10,7 @@ import pathlib
 import random
 import re
 import sys
+import tempfile
 from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -122,6 +123,24 @@ def move_what_trains(model, seed=0, *, scale=0.2):
     for variable in model.trainable_variables:
         variable.assign_add(random.normal(0, scale, variable.shape).astype(np.float32))
     return model
+
+
+def programs_compiled(function):
+    """How many programs XLA compiles for the CPU while `function` is called."""
+    import tensorflow as tf
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    with tempfile.TemporaryDirectory() as folder:
+        with tf.profiler.experimental.Profile(folder):
+            function()
+        (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
+        planes = xplane_pb2.XSpace.FromString(path.read_bytes()).planes
+    return sum(
+        plane.event_metadata[event.metadata_id].name == "CpuCompiler::RunBackend"
+        for plane in planes
+        for line in plane.lines
+        for event in line.events
+    )
 
 
 def write_checkpoint(directory, *, dtype=np.float32, prefix="", drop=(), zero=(), seed=0, **changes):

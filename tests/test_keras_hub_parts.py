@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.cases import nightly_but
-from tests.conftest import randomize, tiny_inputs
+from tests.conftest import programs_compiled, randomize, tiny_inputs
 from tests.keras_hub_models import BACKEND, array, checkpoint, keras
 from tf_adapters import AdapterConfig, TrainingSettings, add_adapters, load_backbone, set_trainable
 from tf_adapters.kinds import get_kind
@@ -90,6 +90,21 @@ def test_parts_have_dropout_masks_of_their_own_and_each_step_has_others():
     first, second, repeated = map(array, outputs)
     assert len(np.unique(first[::2], axis=0)) == 3  # the same text in each part
     assert not np.isclose(first, second).any() and np.array_equal(first, repeated)
+
+
+def test_a_step_compiles_nothing_for_a_shape_that_was_rehearsed():
+    kind, model = get_kind("classification"), new_model(fast=True)
+    seeds = _seed_dropout(model, 0, 0.1)
+    at_once = PartsAtOnce(2, kind.loss_weight, seeds)
+    step = TrainingStep(Called(model), [], at_once)
+    step.compile(keras.optimizers.SGD(0.0), jit_compile=False, **kind.losses(ops=keras3))
+    inputs, before = state_of(model).family.inputs(tiny_inputs(34)), [array(one.state) for one in seeds]
+    rehearse = at_once.rehearsal(model)
+    assert programs_compiled(lambda: rehearse(tf.constant(17), tf.constant(10))) > 0
+    assert np.array_equal(before, [array(one.state) for one in seeds])
+    batches = tf.data.Dataset.from_tensors((inputs, tf.zeros(34, tf.int32)))
+    assert programs_compiled(lambda: step.fit(batches, verbose=0)) == 0
+    assert not np.array_equal(before, [array(one.state) for one in seeds])
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,11 @@ class HubArm(Arm):
         else:
             tf_adapters.set_trainable(model, what)
         self.model, self._what = model, what
-        self.called = Called(model)
+        self.called, self.at_once = Called(model), None
         if (parts := _parts(settings)) > 1:
             weigh, seeds = get_kind("classification").loss_weight, _seed_dropout(model, settings["seed"], None)
-            self.called = TrainingStep(self.called, at_once=PartsAtOnce(parts, weigh, seeds))
+            at_once = PartsAtOnce(parts, weigh, seeds)
+            self.called, self.at_once = TrainingStep(self.called, at_once=at_once), at_once if fast else None
         self.called.compile(
             optimizer=keras3.Adam(settings["learning_rate"]),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -51,6 +52,14 @@ class HubArm(Arm):
         self.trained_parameters = int(sum(np.prod(weight.shape) for weight in model.trainable_variables))
         names = ("keras", "keras-hub", keras.backend.backend(), "numpy", "tf_adapters")
         self.details = {"versions": installed_versions(*names)}
+
+    def ahead(self):
+        """As in `fit`."""
+        if self.at_once is None:
+            return super().ahead()
+        from tf_adapters.training.parts import compiling_ahead
+
+        return compiling_ahead(self.at_once.rehearsal(self.model), self.batches, self.at_once.parts)
 
     def step(self, index):
         float(self.called.train_on_batch(*self.batches[index]))  # reading the loss waits for the step

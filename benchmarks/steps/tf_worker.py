@@ -63,6 +63,8 @@ def _profiled(name):
 class TrainingArm(ProfiledArm):
     """`adapters`, `full`, `fast`, these as `checkpointed-...`, `lora` or `fast-lora`: one optimiser step."""
 
+    at_once = None
+
     def __init__(self, settings):
         import tensorflow as tf
 
@@ -72,12 +74,13 @@ class TrainingArm(ProfiledArm):
         from tf_adapters.training.step import GradientCheckpointing, PartsAtOnce, TrainingStep, seed_dropout
 
         self.whole, self.details = _build(settings, adapters=not settings["arm"].endswith("full"))
-        batches = _read_batches(settings["batches"])
+        batches = self.batches = _read_batches(settings["batches"])
         self.batch_count = len(batches)
         changes = [GradientCheckpointing(self.whole)] if settings["arm"].startswith("checkpointed") else []
         if (parts := _parts(settings)) > 1:
             weigh = get_kind("classification").loss_weight
             changes = [PartsAtOnce(parts, weigh, seed_dropout(self.whole, settings["seed"]))]
+            self.at_once = changes[0] if "fast" in settings["arm"] else None
         self.model = TrainingStep(self.whole, changes)
         self.model.compile(
             optimizer=keras2.Adam(settings["learning_rate"]),
@@ -89,6 +92,14 @@ class TrainingArm(ProfiledArm):
         self.iterator = iter(functools.reduce(lambda a, b: a.concatenate(b), datasets).repeat())
         self.train = self.model.make_train_function()
         self.trained_parameters = sum(variable.shape.num_elements() for variable in self.model.trainable_variables)
+
+    def ahead(self):
+        """As in `fit`."""
+        from tf_adapters.training.parts import compiling_ahead
+
+        if self.at_once is None:
+            return super().ahead()
+        return compiling_ahead(self.at_once.rehearsal(self.whole), self.batches, self.at_once.parts)
 
     def step(self, index):
         float(self.train(self.iterator)["loss"])  # reading the loss waits for the step

@@ -16,9 +16,9 @@ from tests.benchmarks.support import BENCHMARKS, run_script
 
 FAKE_WORKER = """
 import sys, time
-from benchmarks.peers.worker_protocol import serve
+from benchmarks.peers import worker_protocol
 
-class Arm:
+class Arm(worker_protocol.Arm):
     trained_parameters = 7
     batch_count = 2
     details = {"versions": {"fake": "1"}}
@@ -40,7 +40,7 @@ class Arm:
         with open(directory + "/weights", "wb") as file:
             file.write(b"x" * 1234)
 
-serve(Arm)
+worker_protocol.serve(Arm)
 """
 
 

@@ -147,15 +147,21 @@ _OF_PYTHON = (
 )
 
 
-@with_options_of(TrainingSettings, SpeedOptions, without=(*_OF_PYTHON, "fast"))
+@with_options_of(TrainingSettings, without=_OF_PYTHON)
 class RunOptions(_Training):
     """How a task is trained."""
 
+    precision: Optional[str] = _speed(
+        None,
+        "`float32`, `mixed_bfloat16` or `mixed_float16`. Default: `float32`; for adapters on the embedded task "
+        "`mixed_bfloat16`, where the processor has it.",
+        values=PRECISIONS,
+    )
     fast: Optional[bool] = _speed(
         None,
         "Compute the encoder's blocks by fused operations: the same up to rounding in less time, after some seconds of "
         "compiling; with `--precision mixed_bfloat16` about twice as fast on CPUs that have it. Default: for adapters "
-        "on one CPU, where hundreds of steps repay the compiling.",
+        "on one CPU, for 100 steps or more.",
     )
 
 

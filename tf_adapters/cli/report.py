@@ -136,8 +136,10 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
         of_all = f" of {result.steps}" if result.steps else ""  # which is not kept of several seeds
         best = "best step", f"{result.best_epoch * settings.period}{of_all}, by validation"
     parts = {kind: getattr(counts, kind) for kind in ("adapter", "layer_norm", "head", "backbone")}
+    precision = state_of(model).door.ops.keras.mixed_precision.global_policy().name
+    size = f"{len(rows):,} rows" + (f", in {precision}" if precision != "float32" else "")
     table = [
-        *((f"{split} {name}", f"{value:.4f}  ({len(rows):,} rows)") for name, value in held_out.numbers.items()),
+        *((f"{split} {name}", f"{value:.4f}  ({size})") for name, value in held_out.numbers.items()),
         *((f"{split} {primary} of {what}", value) for what, value in others.items()),
         best,
         ("trained", f"{counts.trainable:,} of {counts.total:,} parameters ({counts.share:.2%})"),

@@ -252,22 +252,16 @@ def layer_norm(inputs, gamma, beta, epsilon):
     return outputs, gradient
 
 
-_LANES = 32
-
-
 def _row_means(tensor):
     """Means over the last axis of a matrix, `(rows, 1)`.
 
     XLA adds the numbers of a row one after the other on a CPU; side by side in lanes it uses the processor's vectors.
     """
-    size, lanes = tensor.shape[-1], _LANES
+    size, lanes = tensor.shape[-1], 32
     if size % lanes:
         return tf.reduce_mean(tensor, -1, keepdims=True)
     sums = tf.reduce_sum(tf.reshape(tensor, [-1, size // lanes, lanes]), 1)
-    while lanes > 1:
-        lanes //= 2
-        sums = sums[:, :lanes] + sums[:, lanes:]
-    return sums / size
+    return tf.reduce_sum(sums[:, : lanes // 2] + sums[:, lanes // 2 :], -1, keepdims=True) / size
 
 
 @functools.cache

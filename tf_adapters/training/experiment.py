@@ -37,8 +37,8 @@ from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
 from tf_adapters.training.strategies import processes_of, refuse_workers, scope_of
 
-# Fast blocks take some seconds to compile. A training of fewer steps may not win them back.
-_REPAID = 500
+# Fast blocks take some seconds to compile. A training of fewer steps need not win them back.
+_REPAID = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Experiment:
         trainable: as in `set_trainable`, or None for the recipe's.
         max_length: int, tokens kept of a text, or None for what is usual of the kind of task, or in the recipe.
         precision: str, Keras' policy.
-        fast: as in `add_adapters`; None for where it repays compiling: adapters on one CPU, for hundreds of steps.
+        fast: as in `add_adapters`; None for where it repays compiling: adapters on one CPU, for 100 steps or more.
         fused: adapter directories by name, whose adapters are fused in place of a new one, or empty.
         pretrained: directory whose adapter, or encoder, training goes on with, or `owner/name` on the hub; or None.
         strategy: `tf.distribute.Strategy` or None.

@@ -2,9 +2,17 @@
 
 Threads that compute one operation together wait for each other after each, and small operations have work for one
 alone. Those that compute parts wait once a step.
+
+While a step is traced, which takes one thread some seconds, another compiles what fast blocks need for the shapes to
+come.
 """
 
+import concurrent.futures
+import contextlib
 import functools
+import itertools
+import math
+import threading
 
 import tensorflow as tf
 
@@ -13,6 +21,8 @@ from tf_adapters.models.state import state_of
 from tf_adapters.text.batching import part_of
 from tf_adapters.training.settings import computes_parts
 from tf_adapters.training.strategies import Alone
+
+_LOOKED_AT = 1000  # batches whose shapes are compiled ahead
 
 
 def parts_of_a_step(model, settings, workers):
@@ -50,6 +60,71 @@ def computed_at_once(compute, inputs, targets, parts, weigh, drawn=lambda number
         outputs.append(tf.nest.map_structure(functools.partial(_first, its_rows), its_outputs))
     added = [None if each[0] is None else tf.add_n(each) for each in zip(*sums)]
     return added, tf.nest.map_structure(lambda *each: tf.concat(each, 0), *outputs)
+
+
+def rehearsal(model, call):
+    """The last block of a model, and one of each sort of others, with their gradients, of zeros; for `compiling_ahead`.
+
+    Args:
+        model: one with fast blocks.
+        call: function of a block, hidden states `(rows, length, hidden)` and a bool mask `(rows, length)` that computes
+            the block as a training step does, and changes no variable.
+
+    Returns: function of two int32 scalars, rows and length.
+    """
+    state = state_of(model)
+    size, sorts = state.door.config_of(model).hidden_size, {}
+    *others, last = state.family.blocks(model)
+    for index, block in enumerate(others):
+        adapted = frozenset(place for (number, place), site in state.sites.items() if number == index and site.adapters)
+        sorts[adapted] = block
+    blocks = [*sorts.values(), last]
+
+    def rehearse(rows, length):
+        gradients = []
+        for block in blocks:
+            states = tf.zeros([rows, length, size], block.compute_dtype)
+            with tf.GradientTape() as tape:
+                tape.watch(states)
+                made = call(block, states, tf.ones([rows, length], tf.bool))
+            gradients += tape.gradient(made, [states, *block.trainable_variables])
+        return [gradient for gradient in gradients if gradient is not None]
+
+    # Traced here and now, while nobody else calls the blocks.
+    return tf.function(rehearse, autograph=False).get_concrete_function(*[tf.TensorSpec([], tf.int32)] * 2)
+
+
+@contextlib.contextmanager
+def compiling_ahead(rehearse, batches, parts):
+    """A context. Meanwhile a thread lets `rehearse` compute on the shapes that the parts of batches have, each once.
+
+    Programs are compiled for a shape when they are first computed on it, whoever computes them.
+
+    Args:
+        rehearse: as of `rehearsal`.
+        batches: iterable of inputs and targets.
+        parts: int, into how many each is cut.
+    """
+    stopped = threading.Event()
+
+    def compile_shapes():
+        seen = set()
+        for inputs, _ in itertools.islice(batches, _LOOKED_AT):
+            rows, *choices, length = tf.nest.flatten(inputs)[0].shape
+            for number in range(parts):
+                own = max(1, (number + 1) * rows // parts - number * rows // parts) * math.prod(choices)
+                if stopped.is_set():
+                    return
+                if (own, length) not in seen:
+                    seen.add((own, length))
+                    rehearse(tf.constant(own), tf.constant(length))
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        threads.submit(compile_shapes)  # what fails here would only have saved time
+        try:
+            yield
+        finally:
+            stopped.set()
 
 
 def _first(count, tensor):

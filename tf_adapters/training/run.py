@@ -176,17 +176,17 @@ class Run:
                         inputs_of=inputs_of,
                     )
                     batches = batches.enumerate(self.done).map(functools.partial(self._batch, settings.seed))
-                    batches = self.trained.batches(self.workers.batches(batches, self.kind.loss_weight))
-                    # The rest of a begun epoch first: fit() counts the same steps for each epoch.
-                    self.keras_model.fit(
-                        batches,
-                        initial_epoch=epoch,
-                        epochs=epoch + 1 if offset else self.steps // self.steps_per_epoch,
-                        steps_per_epoch=(self.steps_per_epoch - offset) * self.trained.parts,
-                        callbacks=[self.trained.callback(self)],
-                        verbose=0,
-                        shuffle=False,  # which Keras 3 is asked for otherwise, and warns that it does not
-                    )
+                    with self.trained.compiling_ahead(batches):
+                        # The rest of a begun epoch first: fit() counts the same steps for each epoch.
+                        self.keras_model.fit(
+                            self.trained.batches(self.workers.batches(batches, self.kind.loss_weight)),
+                            initial_epoch=epoch,
+                            epochs=epoch + 1 if offset else self.steps // self.steps_per_epoch,
+                            steps_per_epoch=(self.steps_per_epoch - offset) * self.trained.parts,
+                            callbacks=[self.trained.callback(self)],
+                            verbose=0,
+                            shuffle=False,  # which Keras 3 is asked for otherwise, and warns that it does not
+                        )
         except _Stopped:
             pass  # while the frozen blocks were computed
         finally:

@@ -18,7 +18,7 @@ from tf_adapters.models.transformers.graphs import hold_gradients_weakly
 from tf_adapters.models.transformers.heads import outputs_of
 from tf_adapters.training import trained
 from tf_adapters.training.frozen_blocks import UpperBlocks, frozen_depth
-from tf_adapters.training.parts import computed_at_once, parts_of_a_step
+from tf_adapters.training.parts import computed_at_once, parts_of_a_step, rehearsal
 from tf_adapters.training.settings import check_door
 
 
@@ -202,6 +202,19 @@ class PartsAtOnce(Change):
         )
         step.count(targets, outputs)
         return gradients
+
+    def rehearsal(self, model):
+        """As of `parts`, of a model with fast blocks."""
+        family = state_of(model).family
+        last, is_short = family.blocks(model)[-1], getattr(family.stack(model), "first_token_only", False)
+
+        def call(block, states, mask):
+            mask, alone = tf.zeros_like(mask[:, None, None], states.dtype), is_short and block is last
+            drawn = [(dropout, "generator", _Drawn(tf.zeros([2], tf.int64))) for dropout in self._drawing]
+            with replaced(drawn):
+                return block(states, mask, *[None] * 4, False, training=True, first_token_only=alone)[0]
+
+        return rehearsal(model, call)
 
 
 class _Drawn:
@@ -399,7 +412,8 @@ class Trained(trained.Trained):
         # Of masked words each part has another number.
         parts = parts_of_a_step(model, settings, workers) if inner is model else 1
         if parts > 1:
-            changes.append(PartsAtOnce(parts, kind.loss_weight, dropouts))
+            self.at_once = PartsAtOnce(parts, kind.loss_weight, dropouts)
+            changes.append(self.at_once)
         dropouts = [*dropouts, *(dropout for change in changes for dropout in change.dropouts)]
         self.draws = [layer.generator.state for layer in dropouts]
         self.keras_model = TrainingStep(UpperBlocks(model, self.depth) if self.depth else inner, changes)

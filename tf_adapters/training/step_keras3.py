@@ -20,7 +20,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transaction import replaced
 from tf_adapters.text.batching import in_parts
 from tf_adapters.training import trained
-from tf_adapters.training.parts import computed_at_once, parts_of_a_step
+from tf_adapters.training.parts import computed_at_once, parts_of_a_step, rehearsal
 from tf_adapters.training.settings import check_door, check_rows
 
 
@@ -90,6 +90,16 @@ class PartsAtOnce:
         step.optimizer.apply_gradients(zip(gradients, trains))
         internals.count_loss(step, loss, targets, outputs)
         return step.compute_metrics(inputs, targets, outputs)
+
+    def rehearsal(self, model):
+        """As of `parts`, of a model with fast blocks."""
+        from tf_adapters.models.keras_hub.fast import first_token_only
+
+        def call(block, states, mask):
+            with first_token_only(), _from(self.seeds, [tf.zeros([2], tf.uint32)] * len(self.seeds)):
+                return block(states, padding_mask=mask, training=True)
+
+        return rehearsal(model, call)
 
 
 class Mixout:
@@ -231,8 +241,8 @@ class Trained(trained.Trained):
             self.begun = mixout.begun
         # Of masked words each part has another number.
         parts = parts_of_a_step(model, settings, workers) if inner is model else 1
-        at_once = PartsAtOnce(parts, kind.loss_weight, seeds) if parts > 1 else None
-        self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes, at_once)
+        self.at_once = PartsAtOnce(parts, kind.loss_weight, seeds) if parts > 1 else None
+        self.keras_model = TrainingStep(Called(model) if inner is model else inner, changes, self.at_once)
         if settings.jit_compile:
             internals.let_compiler_recurse()
 

@@ -1,6 +1,7 @@
 """What a run trains, whichever Keras: the model with its optimiser and schedule, and what else a step reads or
 changes."""
 
+import contextlib
 import functools
 
 import tensorflow as tf
@@ -9,6 +10,7 @@ from tf_adapters.errors import InputError
 from tf_adapters.models.state import is_bias, state_of
 from tf_adapters.ranges import checked, is_int
 from tf_adapters.text.batching import default_lengths
+from tf_adapters.training.parts import compiling_ahead
 
 
 class Trained:
@@ -22,11 +24,12 @@ class Trained:
         begun: list of variables, what Mixout mixes with: what the matrices were when the run began.
         depth: int, how many of the lowest blocks are computed beforehand.
         parts: int, how many batches of Keras a step has.
+        at_once: PartsAtOnce of the door, if a step is computed in parts at once, or None.
         identity: dict for JSON, what else a run is only resumed with.
         precision: str, Keras' policy.
     """
 
-    ops, depth, parts = None, 0, 1
+    ops, depth, parts, at_once = None, 0, 1, None
 
     def __init__(self, model, kind, examples, tokenizer, settings, workers):
         self.model, self.kind, self.examples, self.tokenizer = model, kind, examples, tokenizer
@@ -82,6 +85,12 @@ class Trained:
     def batches(self, batches):
         """What Keras' `fit` takes, from what `workers` make of the batches of steps."""
         return batches
+
+    def compiling_ahead(self, batches):
+        """A context in which a thread compiles what a step on such batches needs; see `parts`."""
+        if self.at_once is None or self.depth or not state_of(self.model).fast:
+            return contextlib.nullcontext()
+        return compiling_ahead(self.at_once.rehearsal(self.model), batches, self.at_once.parts)
 
     def callback(self, run):
         """A callback of Keras that tells `run`."""
