@@ -80,6 +80,22 @@ def test_it_drops_weights_and_differentiates_through_the_same_mask(case, compile
     agree(found, expected, tensors(case[0]), tolerance=TOLERANCE)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(tf.bfloat16, 0.02), (tf.float16, 0.002)])
+def test_in_half_precision_weights_that_are_dropped_have_their_share_in_the_gradient(dtype, tolerance):
+    shape = 2, 3, 5, 5
+
+    def found(*inputs):
+        return tf.cast(dropping(*[tf.cast(tensor, dtype) for tensor in inputs]), tf.float32)
+
+    agree(found, formula(kept=kept_weights(shape, False)), tensors(shape), tolerance=tolerance)
+
+
+def test_for_the_gradient_one_tensor_of_the_scores_size_is_kept():
+    forward, _ = attention._at_once(0.3, SCALE)
+    _, *kept = forward(None, SEED, *tensors((2, 3, 5, 5)))
+    assert [int(tf.size(tensor)) for tensor in kept] == [2 * 3 * 5 * 5, 1]
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_graph_of_any_length_makes_long_rows_by_parts(monkeypatch, compiled):
     monkeypatch.setattr(attention, "_LONG", 30)

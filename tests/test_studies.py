@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib.figure import Figure
 
 from tests.conftest import write_checkpoint, write_csv
 from tf_adapters import AdapterConfig, InputError, add_adapters, load_backbone, load_tokenizer, pipeline
@@ -25,7 +26,7 @@ from tf_adapters.studies.ablation import VARIANTS
 from tf_adapters.studies.attack import UNKNOWN, Text, attack, entities_of, entity_swaps, reading_unknown, synonyms
 from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
-from tf_adapters.studies.figure import write_figure
+from tf_adapters.studies.figure import finish, write_figure
 from tf_adapters.studies.inside import batches_of, gradient_norms, groups_of, similarity, width
 from tf_adapters.studies.lab import Lab, read_values
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
@@ -487,6 +488,15 @@ def test_an_evaluation_without_a_score_is_left_out_of_its_means(name, tmp_path):
         assert curve["values"] == [None, 0.5, pytest.approx(0.7)] and curve["mean"] == pytest.approx(0.6)
     write_figure(study, summary, tmp_path)
     assert (tmp_path / f"{name}.svg").stat().st_size > 1000
+
+
+def test_of_a_metric_with_a_long_name_an_axis_is_labelled_in_two_lines():
+    panels = Figure().subplots(1, 2)
+    for panel, metric in zip(panels, ("accuracy", "pearson_spearman")):
+        panel.plot([1, 2], label="scores")
+        finish(panel, "rows", about={"metric": metric})
+    labels = ["accuracy, % (mean, standard error)", "pearson_spearman, %\n(mean, standard error)"]
+    assert [panel.get_ylabel() for panel in panels] == labels
 
 
 def test_pretraining_computes_as_the_study_does(task, model, tmp_path, monkeypatch):

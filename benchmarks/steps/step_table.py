@@ -81,11 +81,12 @@ def table(result):
         _, _, precision = arm.partition("@")
         title = ARMS[_shown_as(arm)].format(f"{resident[arm]:,}")
         title += f", at {settings['before'][:7]}" if arm.startswith(BEFORE) else ""
-        step = row["step_ms"]
+        step, memory = row["step_ms"], f"{row['peak_rss_mib']:,.0f}"
+        memory += f" (libraries {row['libraries_rss_mib']:,.0f})" if "libraries_rss_mib" in row else ""
         rows.append((
             title + (precision and f", {precision}"),
             f"{step['median']:.0f} ({step['min']:.0f} to {step['max']:.0f})", f"{row['examples_per_second']:.1f}",
-            f"{tracing_seconds(row, len(batches['lengths'])):.1f}", f"{row['peak_rss_mib']:,.0f}",
+            f"{tracing_seconds(row, len(batches['lengths'])):.1f}", memory,
             f"{row['trained_parameters']:,}" if row["trained_parameters"] else "",
             f"{row['saved_bytes'] / 1e6:.1f}" if row["saved_bytes"] else "",
         ))  # fmt: skip

@@ -18,7 +18,8 @@ from benchmarks.peers import worker_protocol
 from benchmarks.peers.worker_protocol import ALPHA, RANK, TARGETS, TASKS, Arm, names_of
 from benchmarks.result import installed_versions
 
-_PACKAGES = ("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters")
+# TensorFlow imports JAX where it is installed.
+_PACKAGES = ("tensorflow", "tf-keras", "transformers", "numpy", "tf_adapters", "jax")
 # What operations do, by what their types have in their names; of several the first.
 PROFILED = {
     "products": "MatMul", "softmax": "Softmax", "transposes": "Transpose", "sums of gradients": "AddN",
@@ -315,9 +316,12 @@ def _assign(model, sites, classifier):
 
 
 def _build(settings, *, adapters):
+    from transformers import TFBertModel  # noqa: F401 - which loading imports
+
     import tf_adapters
     from tf_adapters.training.step import seed_dropout
 
+    details = {"versions": installed_versions(*_PACKAGES), "libraries_rss_mib": worker_protocol.peak_rss_mib()}
     model = tf_adapters.load_backbone(settings["directory"], num_labels=2)
     if adapters:
         config = tf_adapters.AdapterConfig(bottleneck_size=settings["bottleneck"], train_layer_norm="encoder")
@@ -333,7 +337,7 @@ def _build(settings, *, adapters):
         tf_adapters.set_trainable(model, "adapters" if adapters else "full")
     if "fast" in settings["arm"]:
         tf_adapters.models.cast_frozen(model)
-    return model, {"versions": installed_versions(*_PACKAGES)}
+    return model, details
 
 
 def _read_batches(path):

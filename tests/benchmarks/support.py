@@ -35,7 +35,7 @@ def step_result(**changes):
         "git": {"commit": "0123456789abcdef", "dirty": False},
         "arms": {
             "full": arm_row(3000.0, 5.3, 5000.0, 109_483_778, 437_000_000),
-            "adapters": arm_row(2000.4, 8.0, 4000.0, 2_417_666, 9_680_000),
+            "adapters": {**arm_row(2000.4, 8.0, 4000.0, 2_417_666, 9_680_000), "libraries_rss_mib": 700.4},
         },
         "ratios": {"full / adapters": {"median": 1.5, "min": 1.4, "max": 1.6, "interval": [1.45, 1.55]}},
     }

@@ -11,7 +11,7 @@ STEP_TABLE = """\
 | | ms per step (min to max) | examples/s | tracing and compiling, s | peak memory, MiB | trained parameters \
 | saved, MB |
 |---|---:|---:|---:|---:|---:|---:|
-| **adapters**, tf_adapters | 2000 (1990 to 2010) | 8.0 | 16.0 | 4,000 | 2,417,666 | 9.7 |
+| **adapters**, tf_adapters | 2000 (1990 to 2010) | 8.0 | 16.0 | 4,000 (libraries 700) | 2,417,666 | 9.7 |
 | full fine-tuning, TensorFlow | 3000 (2990 to 3010) | 5.3 | 14.0 | 5,000 | 109,483,778 | 437.0 |
 
 | step time, paired by round | median | interval |

@@ -12,7 +12,7 @@ import functools
 import tensorflow as tf
 
 from tf_adapters._keras_internals import uses_onednn
-from tf_adapters.layers.fused import compiled, drop, is_uncompiled, narrowed, rows, wide, widened
+from tf_adapters.layers.fused import compiled, drop, is_uncompiled, keep_mask, narrowed, rows, wide, widened
 
 _LONG = 2**18 if uses_onednn() else 2**15  # scores of a head from which on they are made by parts
 _PART = 2**18  # scores of a part at most: 1 MiB of float32
@@ -77,14 +77,22 @@ def _is_long(query, key):
 
 
 def _at_once(rate, scale):
-    @compiled
-    def drop_weights(weights, seed):
-        return narrowed(drop(widened(weights), seed, rate), weights.dtype)
+    # One tensor is kept of the weights and what dropout makes of them. Weights are not negative, so one that is dropped
+    # can be, and is too small for a product to see.
+    kept, tiny = 1 / (1 - rate), 2.0**-64
 
     @compiled
-    def of_softmax(upstream, weights, along, *seed):
-        upstream = drop(widened(upstream), *seed, rate) if seed else widened(upstream)
-        return narrowed(widened(weights) * (upstream - along) * scale, weights.dtype)
+    def drop_weights(weights, seed):
+        keep = keep_mask(tf.shape(weights), seed, rate)
+        return narrowed(widened(weights) * tf.where(keep, kept, -tiny), _of_range(weights.dtype))
+
+    @compiled
+    def of_softmax(upstream, weights, along):
+        dtype, upstream, weights = upstream.dtype, widened(upstream), widened(weights)
+        if rate:
+            keep = weights > 0
+            upstream, weights = tf.where(keep, upstream * kept, 0.0), weights * tf.where(keep, 1 / kept, -1 / tiny)
+        return narrowed(weights * (upstream - along) * scale, dtype)
 
     def forward(mask, seed, query, key, value):
         scores = tf.matmul(query, key, transpose_b=True) * scale
@@ -92,22 +100,26 @@ def _at_once(rate, scale):
             # TensorFlow lets oneDNN scale and mask in the product itself, unless the mask too is a product.
             scores += tf.maximum(mask, mask.dtype.min)
         weights = tf.nn.softmax(scores)
-        dropped = weights if seed is None else drop_weights(weights, seed)
-        return tf.matmul(dropped, value), weights, dropped
+        weights = drop_weights(weights, seed) if rate else weights
+        return tf.matmul(tf.cast(weights, value.dtype), value), weights, tf.zeros([])
 
-    def backward(mask, seed, query, key, value, context, weights, dropped, upstream):
+    def backward(mask, seed, query, key, value, context, weights, _, upstream):
         # The softmax's gradient needs the sum over keys of weights times their gradient, which equals the sum over
         # the width of the context times its own.
         along = tf.reduce_sum(wide(upstream) * wide(context), -1, keepdims=True)
-        of_weights = tf.matmul(upstream, value, transpose_b=True)
-        of_scores = of_softmax(of_weights, weights, along, *([] if seed is None else [seed]))
+        of_scores = of_softmax(tf.matmul(upstream, value, transpose_b=True), weights, along)
         return (
             tf.matmul(of_scores, key),
             tf.matmul(of_scores, query, transpose_a=True),
-            tf.matmul(dropped, upstream, transpose_a=True),
+            tf.matmul(tf.cast(weights, value.dtype), upstream, transpose_a=True),
         )
 
     return forward, backward
+
+
+def _of_range(dtype):
+    """A type of floats that has numbers below 2**-64, if `dtype` has none."""
+    return tf.float32 if dtype == tf.float16 else dtype
 
 
 def _by_parts(rate, scale):

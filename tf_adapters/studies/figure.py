@@ -13,9 +13,10 @@ WIDTH, HEIGHT = 5.2, 3.6
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 MARKERS = "osD^vPX*"
 SCORE = "{metric}, % (mean, standard error)"
+LONGEST = 36  # characters of a label along y in one line
 _STYLE = {
-    "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8, "xtick.labelsize": 8,
-    "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "font.size": 9, "axes.titlesize": 9, "axes.labelsize": 9, "legend.fontsize": 8, "legend.handlelength": 1.5,
+    "xtick.labelsize": 8, "ytick.labelsize": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "0.9", "grid.linewidth": 0.6, "axes.axisbelow": True, "lines.linewidth": 1.4,
     "lines.markersize": 4, "legend.framealpha": 0.85, "legend.edgecolor": "none", "svg.fonttype": "none",
     "svg.hashsalt": "tf_adapters", "savefig.dpi": 200,
@@ -64,7 +65,8 @@ def finish(panel, x, y=SCORE, about=None, *, log=False):
     if log:
         panel.set_xscale("log")
     panel.set_xlabel(x)
-    panel.set_ylabel(y.format(metric=about.get("metric")))
+    label = y.format(metric=about.get("metric"))
+    panel.set_ylabel(label if len(label) <= LONGEST else label.replace(" (", "\n("))
     panel.legend()
 
 
