@@ -105,6 +105,29 @@ def test_a_graph_of_any_length_makes_long_rows_by_parts(monkeypatch, compiled):
         agree(found, formula(kept=kept_weights(shape, length == 6)), tensors(shape), tolerance=TOLERANCE)
 
 
+@pytest.mark.parametrize("known", [[None, 2, 5, 4], [None] * 4], ids=str)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_of_no_rows_there_is_no_loop_either(monkeypatch, compiled, known):
+    monkeypatch.setattr(attention, "_LONG", 1)
+    function = tf.function(dropping, [tf.TensorSpec(known)] * 3, jit_compile=compiled)
+    for found in (function, dropping):
+        inputs = [tensor[:0] for tensor in tensors((1, 2, 5, 5))]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            made = found(*inputs)
+        assert {tuple(tensor.shape) for tensor in (made, *tape.gradient(made, inputs))} == {(0, 2, 5, 4)}
+
+
+def test_a_row_without_a_key_is_the_mean_of_all_whatever_its_mask(case):
+    shape, _ = case
+    query, key, value = tensors(shape)
+    for least in (np.finfo(np.float32).min, -np.inf):
+        mask = tf.fill([shape[0], 1, 1, shape[3]], tf.constant(least, tf.float32))
+        made = dot_product_attention(0.0, SCALE)(query, key, value, mask, None)
+        expected = tf.broadcast_to(tf.reduce_mean(value, 2, keepdims=True), made.shape)
+        np.testing.assert_allclose(made, expected, atol=1e-6)
+
+
 def test_without_programs_there_is_no_loop(monkeypatch):
     monkeypatch.setattr(attention, "_LONG", 1)
 

@@ -55,7 +55,9 @@ def _either(at_once, by_parts):
 
     @functools.partial(tf.function, autograph=False, reduce_retracing=True, experimental_attributes={"_noinline": True})
     def choose(mask, seed, *tensors):
-        is_long = tf.shape(tensors[0])[2] * tf.shape(tensors[1])[2] >= _LONG
+        rows, _, queries, _ = tf.unstack(tf.shape(tensors[0]))
+        # A loop over no rows would not know what it makes.
+        is_long = tf.minimum(rows, 1) * queries * tf.shape(tensors[1])[2] >= _LONG
         branches = [lambda way=way: way(mask, seed, *tensors) for way in (at_once, by_parts)]
         # As a case, for then XLA compiles the branch that is taken alone: what they keep is of different shapes.
         return tf.switch_case(tf.cast(is_long, tf.int32), branches)
@@ -68,8 +70,11 @@ def _is_long(query, key):
     # Other formats' runtimes are slow at loops, and a GPU is at small parts.
     if is_uncompiled() or query.dtype != tf.float32 or tf.config.list_physical_devices("GPU"):
         return False
-    known = query.shape[2:3] + key.shape[2:3]
-    return known.num_elements() >= _LONG if known.is_fully_defined() else None
+    rows, lengths = query.shape[0], query.shape[2:3] + key.shape[2:3]
+    if not lengths.is_fully_defined():
+        return None
+    is_long = lengths.num_elements() >= _LONG
+    return None if is_long and rows is None else is_long and rows > 0
 
 
 # Each way is two functions of mask, seed, query, key and value. The first has three results: the context, and two
@@ -164,7 +169,7 @@ def _loop(program, mask, seed, *tensors):
         mask: `(1 or batch, 1 or heads, 1 or queries, 1 or keys)`, or None.
         tensors: query, key and others, each `(batch, heads, ., .)`.
     """
-    mask = tf.zeros([1, 1, 1, 1]) if mask is None else mask
+    mask = tf.zeros([1, 1, 1, 1]) if mask is None else tf.maximum(mask, mask.dtype.min)
     seed = tf.zeros([2], tf.int32) if seed is None else seed
     batch, heads, queries, _ = tf.unstack(tf.shape(tensors[0]))
     scores, count = queries * tf.shape(tensors[1])[2], batch * heads
