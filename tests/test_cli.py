@@ -15,7 +15,7 @@ import typer.main
 
 import tf_adapters
 from tests.cases import read_csv
-from tf_adapters.cli import predict, quiet
+from tf_adapters.cli import predict, progress, quiet
 from tf_adapters.cli.main import program
 from tf_adapters.cli.progress import TrainingProgress
 from tf_adapters.errors import InputError
@@ -198,6 +198,32 @@ def test_an_interrupted_run_keeps_the_older_adapter_and_resumes_to_the_bytes_of_
     names = {path.name for path in output.iterdir()} - {"learning-curve.png"}  # which needs Matplotlib
     assert names == {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
     assert [row["epoch"] for row in read_csv(output / "log.csv")] == ["1", "2"] and "test accuracy" in resumed.out
+
+
+def test_a_run_that_is_ended_while_it_is_scored_goes_on_with_that(
+    cli, train_arguments, adapter_directory, tmp_path, monkeypatch
+):
+    def terminate(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal came to nothing")
+
+    output, handler = tmp_path / "a", signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "predict_held_out", terminate)
+        outcome = cli(*train_arguments, "--output", output)
+    assert outcome.status == 130 and "is saved. Go on with the same command and --resume." in outcome.out
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert (output / "adapter.safetensors").exists() and "not finished" in cli("info", output).out
+    trained = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+
+    resumed = cli(*train_arguments, "--output", output, "--resume")
+    assert resumed.status == 0 and "Resuming after step 10 of 10" in resumed.out and "epoch 2/2" not in resumed.out
+    for name in ("adapter.safetensors", "log.csv"):
+        assert (output / name).read_bytes() == trained[name] == (adapter_directory / name).read_bytes()
+    results = [
+        json.loads((folder / "tf_adapters.json").read_text())["result"] for folder in (output, adapter_directory)
+    ]
+    assert results[0]["numbers"] == results[1]["numbers"] and not (output / ".resume").exists()
 
 
 # Use

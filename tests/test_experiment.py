@@ -16,7 +16,7 @@ from tf_adapters.models.state import state_of
 from tf_adapters.models.transformers import door
 from tf_adapters.tasks.analysis import summary_of_seeds
 from tf_adapters.training.experiment import Experiment, Observer
-from tf_adapters.training.run import Reporter
+from tf_adapters.training.run import Reporter, Run
 from tf_adapters.training.settings import Cluster
 
 SETTINGS = TrainingSettings(epochs=2, learning_rate=3e-3, batch_size=32, dropout=0.0, seed=1)
@@ -54,6 +54,17 @@ def test_how_a_run_computes_is_said_and_what_would_take_less_time(experiment, mo
     assert said(True, "mixed_bfloat16", True) == (True, True, False)
     assert said(False, "mixed_bfloat16", True) == (True, False, False)
     assert said(False, "float32", True) == (False, False, False)
+
+
+class StopAtScore(Observer):
+    def __init__(self):
+        self.steps = []
+
+    def progress(self, seed):
+        raise Killed
+
+    def end(self, seed, result):
+        self.steps.append(result.steps)
 
 
 class StopAtSeed(Observer):
@@ -120,6 +131,17 @@ def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment
     model, _ = load_trained(tmp_path / "a")
     _, tokenizer = experiment.build(best["seed"])
     assert experiment.score(model, tokenizer).numbers["accuracy"] == best["test"]
+
+
+def test_a_seed_that_was_killed_while_it_was_scored_is_not_trained_again(experiment, tmp_path, monkeypatch):
+    folder, observer = tmp_path / "a", StopAtScore()
+    one_epoch = dataclasses.replace(experiment, settings=dataclasses.replace(SETTINGS, epochs=1))
+    with pytest.raises(Killed):
+        one_epoch.run_seeds(folder, 1, observer=observer)
+    monkeypatch.setattr(Run, "on_train_batch_end", lambda *arguments: pytest.fail("it trained again"))
+    runs = one_epoch.run_seeds(folder, 1, resume=True)
+    assert observer.steps[0] > 0 and len(runs.runs) == 1 and "test" in runs.runs[0]
+    assert not list(folder.glob(".*"))
 
 
 @pytest.mark.slow

@@ -114,6 +114,7 @@ def test_each_study_runs_in_its_smoke_size(name, cli, task, model, tmp_path, mon
         assert len(list(csv.DictReader(file))) == summary["values"]
     page = cli("study", "page", tmp_path)
     assert page.status == 0 and f'<h2 id="{name}">' in (tmp_path / "index.html").read_text()
+    assert "1 study on" in page.out
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 A parameter whose type is a dataclass stands for the options that are its fields. Loads no TensorFlow.
 """
 
+import contextlib
 import copy
 import dataclasses
 import errno
@@ -10,7 +11,9 @@ import functools
 import inspect
 import pathlib
 import re
+import signal
 import sys
+import threading
 from typing import Annotated, Optional, get_args
 
 import typer
@@ -138,7 +141,8 @@ def command(function):
             for name, group in groups.items():
                 fields = [field.name for field in dataclasses.fields(group)]
                 arguments[name] = group(**{field: arguments.pop(field) for field in fields})
-            function(**arguments)
+            with _ended_alike():
+                function(**arguments)
         except InputError as error:
             print(f"error: {_sentence(error, options)}", file=sys.stderr)
             raise typer.Exit(2) from None
@@ -157,6 +161,24 @@ def command(function):
     run.__signature__ = signature.replace(parameters=list(parameters.values()))
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     return run
+
+
+@contextlib.contextmanager
+def _ended_alike():
+    """SIGTERM, by which schedulers and containers end a process, ends the block as Ctrl-C does; a second one kills."""
+
+    def end(number, frame):
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def limits_of(parameter):

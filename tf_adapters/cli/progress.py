@@ -12,7 +12,7 @@ from tf_adapters.cli.quiet import SECONDS_BETWEEN_LINES, bar, counting, has_bflo
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
 from tf_adapters.models.state import state_of
 from tf_adapters.saving.atomic import only_writer
-from tf_adapters.training.disk import discard_seeds
+from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE, discard_seeds
 from tf_adapters.training.experiment import Observer
 from tf_adapters.training.run import FitResult, Reporter
 
@@ -105,6 +105,15 @@ class Runner(Observer):
 
     def run(self, output, resume):
         """Train and report; exits with status 130 if interrupted."""
+        try:
+            self._run(output, resume)
+        except KeyboardInterrupt:
+            if not any((output / name).exists() for name in (RESUME_FOLDER, SEEDS_FILE)):
+                raise
+            self.console.print("Stopped; what was trained is saved. Go on with the same command and --resume.")
+            raise typer.Exit(130) from None
+
+    def _run(self, output, resume):
         result = self._run_seeds(output, resume) if self.seeds > 1 else self._run_once(output, resume)
         if result is None:
             self.console.print(f"Worker {self.cluster.number} is done; worker 0 writes {output} and reports.")
@@ -124,7 +133,8 @@ class Runner(Observer):
         model, tokenizer = self._build()
         self.fast = state_of(model).fast
         self._announce(task, model)
-        result = self.experiment.train(model, tokenizer, output, resume=resume, reporter=self.reporter())
+        about = {"resume": resume, "reporter": self.reporter(), "keep_state": True}
+        result = self.experiment.train(model, tokenizer, output, **about)
         self._report_end(result)
         return (model, tokenizer, task, result, None) if self.cluster.chief else None
 

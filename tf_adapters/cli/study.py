@@ -136,4 +136,4 @@ def page(
     output = output or folder / "index.html"
     check_new_file(output, overwrite=overwrite)
     count = write_page(folder, output)
-    terminal().print(f"{count} studies on {output}")
+    terminal().print(f"{count} {'study' if count == 1 else 'studies'} on {output}")

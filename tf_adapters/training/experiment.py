@@ -202,15 +202,16 @@ class Experiment:
         seed: Optional[int] = None,
         resume: bool = False,
         reporter: Optional[Reporter] = None,
+        keep_state: bool = False,
     ) -> FitResult:
-        """Train what `build` gave into the directory `output`; the `FitResult`."""
+        """Train what `build` gave into the directory `output`, as `fit` with these arguments; the `FitResult`."""
         output, seed = to_path(output), self._seed(seed)
         if not resume and processes_of(self.strategy)[1]:
             # Its files would be shown together with this run's; everything else is replaced in one stroke.
             remove_folder(output / TENSORBOARD)
         settings = dataclasses.replace(self.settings, seed=seed, recipe=self.recipe.name)
-        going_on = {"resume": resume, "reporter": reporter, "strategy": self.strategy}
-        return fit(model, self.task_of(seed), tokenizer, output, settings, **going_on)
+        about = {"resume": resume, "reporter": reporter, "strategy": self.strategy, "keep_state": keep_state}
+        return fit(model, self.task_of(seed), tokenizer, output, settings, **about)
 
     def score(
         self,
@@ -284,7 +285,8 @@ class Experiment:
             observer.begin(seed, self.task_of(seed), model)
             folder = runs.folder(seed)
             going_on = resume and (folder / RESUME_FOLDER).is_dir()
-            result = self.train(model, tokenizer, folder, seed=seed, resume=going_on, reporter=observer.reporter(seed))
+            about = {"resume": going_on, "reporter": observer.reporter(seed), "keep_state": True}
+            result = self.train(model, tokenizer, folder, seed=seed, **about)
             observer.end(seed, result)
             if result.interrupted:
                 return None
@@ -371,7 +373,8 @@ _MOST_CLASSES_KEPT = 200
 
 
 def keep(task, output, held_out):
-    """Keep a `HeldOut` in its adapter directory, with what is reached without training, which is returned."""
+    """Keep a `HeldOut` in its adapter directory, with what is reached without training, which is returned; with it the
+    run is over, and its state goes."""
     kind = get_kind(task.kind)
     others = without_training(kind, task, held_out.rows)
     classes = kind.classes(held_out.rows, held_out.outputs) if len(task.labels) <= _MOST_CLASSES_KEPT else None
@@ -386,6 +389,7 @@ def keep(task, output, held_out):
         "versions": versions(),
     }
     keep_result(output, result)
+    remove_folder(output / RESUME_FOLDER)
     return others
 
 

@@ -33,6 +33,7 @@ def fit(
     resume: bool = False,
     reporter: Optional[Reporter] = None,
     strategy: Any = None,
+    keep_state: bool = False,
     **fields: Any,
 ) -> FitResult:
     """Train what `set_trainable` chose, with Adam and linear warm-up and decay.
@@ -57,6 +58,8 @@ def fit(
             `training.strategies.make_strategy`. `batch_size` is that of all its devices together, and without dropout
             the result that of one, up to rounding. Several workers share `output`, which the chief writes; they save
             their state every 100 steps.
+        keep_state: bool, `output/.resume` stays when training ends, for the caller to remove after what follows: until
+            then `resume` trains nothing more, and comes to the same result.
 
     Returns: `FitResult`. The model has the best epoch's weights.
 
@@ -78,7 +81,11 @@ def fit(
     with contextlib.ExitStack() as held:
         held.enter_context(scope_of(strategy))
         given = kind, resume, reporter or Reporter(), strategy
-        return _begun(model, task, tokenizer, to_path(output), settings, *given, held).train()
+        run = _begun(model, task, tokenizer, to_path(output), settings, *given, held)
+        result = run.train()
+        if not (result.interrupted or keep_state):
+            run.remove_state()
+        return result
 
 
 @transaction

@@ -247,6 +247,11 @@ class Run:
         self.file.save({"settings": self.compared, "done": self.done, "log_bytes": self.log_bytes, "best": self.best})
         self.saved_at = time.monotonic()
 
+    def remove_state(self):
+        """Remove the state of the run, which cannot be resumed then."""
+        if self.workers.chief:
+            remove_folder(self.output / RESUME_FOLDER)
+
     def on_epoch_begin(self, epoch, logs=None):
         if self.running_values is not None:
             for variable, value in zip(self.running, self.running_values):
@@ -398,8 +403,6 @@ class Run:
         load_adapter(self.whole, self.output, name=state.active or "default")
         if self.settings.tune_thresholds:
             self.reporter.note(f"Thresholds of {self.best['tuned']} labels were tuned on the validation rows.")
-        if self.workers.chief:
-            remove_folder(self.output / RESUME_FOLDER)
 
 
 @contextlib.contextmanager
