@@ -500,6 +500,16 @@ def test_of_a_metric_with_a_long_name_an_axis_is_labelled_in_two_lines():
     assert [panel.get_ylabel() for panel in panels] == labels
 
 
+@pytest.mark.parametrize("titles, columns", [("a, x|a, y|b, x|b, y", 2), ("a, w|a, x|a, y|a, z", 3), ("a|b", 2)])
+def test_the_variants_of_a_task_stand_side_by_side(titles, columns):
+    found = {"drops": {"0-0": 0.1, "0-1": 0.2, "1-1": 0.1}, "blocks": [0, 1], "number": "accuracy"}
+    figure, titles = Figure(), titles.split("|")
+    Ablation().draw({"maps": dict.fromkeys(titles, found)}, figure)
+    drawn = [panel for panel in figure.axes if panel.get_title()]
+    assert [panel.get_title() for panel in drawn] == titles
+    assert drawn[0].get_subplotspec().get_topmost_subplotspec().get_gridspec().ncols == columns
+
+
 def test_pretraining_computes_as_the_study_does(task, model, tmp_path, monkeypatch):
     def pretrain(model, *arguments, fast, **options):
         raise InputError(f"{keras.mixed_precision.global_policy().name}, fast={fast}")

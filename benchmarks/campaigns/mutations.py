@@ -79,6 +79,7 @@ MUTATIONS = [
     ("cli/command.py", "        raise KeyboardInterrupt\n", "        pass\n", "cli:ended_while"),
     ("cli/command.py", "        signal.signal(signal.SIGTERM, before)", "        pass", "cli:ended_while"),
     ("training/run.py", 'if epoch else "nothing was saved to"', "", "fit:divergence"),
+    ("studies/ablation.py", "variants if 1 < variants < len(tasks) else 3", "3", "studies:side_by_side"),
     ("studies/numbers.py", "for number in numbers if number is not None]", "for number in numbers]",
      "studies:without_a_score"),
     ("methods/bottleneck.py", "kernel * gate, bias * gate, None", "kernel * gate, bias, None", "layers"),

@@ -177,12 +177,13 @@ class Ablation(OfTrained):
         return columns, rows
 
     def draw(self, summary, figure):
-        # Variants of a task are compared by eye: one scale.
-        deepest = {}
-        for title, found in summary["maps"].items():
-            task = title.partition(", ")[0]
+        # Variants of a task are compared by eye: one scale, side by side.
+        deepest, tasks = {}, [title.partition(", ")[0] for title in summary["maps"]]
+        for task, found in zip(tasks, summary["maps"].values()):
             deepest[task] = max(deepest.get(task, 0.0), *found["drops"].values())
-        axes = panels(figure, list(summary["maps"]), width=3.8, height=3.3)
+        variants = max(map(tasks.count, tasks), default=1)
+        columns = variants if 1 < variants < len(tasks) else 3
+        axes = panels(figure, list(summary["maps"]), width=3.8, height=3.3, columns=columns)
         for panel, (title, found) in zip(axes, summary["maps"].items()):
             low = -100 * deepest[title.partition(", ")[0]]
             blocks = found["blocks"]
