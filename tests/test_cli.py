@@ -21,6 +21,7 @@ from tf_adapters.cli.progress import TrainingProgress
 from tf_adapters.errors import InputError
 from tf_adapters.recipes import RECIPES
 from tf_adapters.tasks import files, own_files
+from tf_adapters.training.run import Run
 
 SCRIPT = os.path.join(os.path.dirname(sys.executable), "tf-adapters")
 
@@ -168,6 +169,24 @@ def test_adapters_on_the_embedded_task_take_bfloat16_where_the_processor_has_it(
     assert taken("--fast") == ("float32", True)
 
 
+def interrupt_now(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_a_command_begins_is_no_traceback(cli, monkeypatch):
+    monkeypatch.setattr("tf_adapters.cli.main.program", interrupt_now)
+    assert cli("info", "a") == (130, "", "interrupted\n")
+
+
+def test_the_numbers_are_shown_before_the_plot_that_cannot_be_written(cli, train_arguments, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise InputError("the disk is full.")
+
+    monkeypatch.setattr("tf_adapters.cli.report.draw_curve", fail)
+    outcome = cli(*train_arguments, "--output", tmp_path / "a")
+    assert (outcome.status, outcome.err) == (2, "error: the disk is full.\n") and "test accuracy" in outcome.out
+
+
 def test_an_interrupted_run_keeps_the_older_adapter_and_resumes_to_the_bytes_of_a_whole_one(
     cli, refused, train_arguments, adapter_directory, tmp_path, monkeypatch
 ):
@@ -182,13 +201,22 @@ def test_an_interrupted_run_keeps_the_older_adapter_and_resumes_to_the_bytes_of_
         patch.setattr(TrainingProgress, "step", interrupt)
         outcome = cli(*train_arguments, "--output", output, "--overwrite")
     assert outcome.status == 130
-    assert "Stopped after step 3" in outcome.out and "the same command and --resume" in outcome.out
+    assert "Stopped after step 3" in outcome.out and "the same command and --resume in place of --over" in outcome.out
     assert {name: (output / name).read_bytes() for name in older} == older
     assert "not finished" in cli("info", output).out
 
     says = "a run with another --learning-rate (0.001, now 0.5)"
     refused(*train_arguments, "--output", output, "--resume", "--learning-rate", "0.5", says=says)
     refused(*train_arguments, "--output", output, says="go on with it by --resume, or replace it by --overwrite")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.Runner, "_build", interrupt_now)
+        outcome = cli(*train_arguments, "--output", output, "--overwrite")
+        assert (outcome.status, outcome.err) == (130, "interrupted\n") and "Go on" not in outcome.out
+        assert (
+            "saved. Go on with the same command and --resume."
+            in cli(*train_arguments, "--output", output, "--resume").out
+        )
 
     resumed = cli(*train_arguments, "--output", output, "--resume")
     assert resumed.status == 0 and "Resuming after step 3 of 10" in resumed.out
@@ -200,16 +228,22 @@ def test_an_interrupted_run_keeps_the_older_adapter_and_resumes_to_the_bytes_of_
     assert [row["epoch"] for row in read_csv(output / "log.csv")] == ["1", "2"] and "test accuracy" in resumed.out
 
 
-def test_a_run_that_is_ended_while_it_is_scored_goes_on_with_that(
-    cli, train_arguments, adapter_directory, tmp_path, monkeypatch
+@pytest.mark.parametrize("moment", ["validated", "scored"])
+def test_a_run_that_is_ended_while_it_is_measured_last_goes_on_with_that(
+    moment, cli, train_arguments, adapter_directory, tmp_path, monkeypatch
 ):
     def terminate(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
-        raise AssertionError("the signal came to nothing")
+        if moment == "scored":
+            raise AssertionError("the signal came to nothing")
+        return log(*arguments)
 
-    output, handler = tmp_path / "a", signal.getsignal(signal.SIGTERM)
+    output, handler, log = tmp_path / "a", signal.getsignal(signal.SIGTERM), Run._log
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "predict_held_out", terminate)
+        if moment == "validated":
+            patch.setattr(Run, "_log", lambda run, row: terminate(run, row) if row["epoch"] == 2 else log(run, row))
+        else:
+            patch.setattr(progress, "predict_held_out", terminate)
         outcome = cli(*train_arguments, "--output", output)
     assert outcome.status == 130 and "is saved. Go on with the same command and --resume." in outcome.out
     assert signal.getsignal(signal.SIGTERM) is handler

@@ -95,6 +95,7 @@ def test_seeds_are_trained_the_best_is_kept_and_a_stopped_one_goes_on(experiment
     with pytest.raises(Killed):
         experiment.run_seeds(tmp_path / "a", 2, observer=observer)
     assert observer.begun == [1, 2] and observer.done == [(1, False)]
+    assert not (tmp_path / "a" / ".seed-1" / ".resume").exists()  # which is larger than what it trained
     with pytest.raises(InputError, match="holds seeds of a run with another learning_rate .0.003, now 0.1."):
         other = dataclasses.replace(experiment, settings=dataclasses.replace(SETTINGS, learning_rate=0.1))
         other.run_seeds(tmp_path / "a", 2, resume=True)

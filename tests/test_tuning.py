@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tf_adapters.tuning.spaces import SPACES, Range
 
 keras_tuner = pytest.importorskip("keras_tuner", reason="needs the extra `tuner`")
 
+from tf_adapters.cli import tune  # noqa: E402
 from tf_adapters.cli.main import main  # noqa: E402
 from tf_adapters.saving.settings import directory_size, sha256_of  # noqa: E402
 from tf_adapters.training import experiment as loading  # noqa: E402
@@ -215,6 +217,19 @@ def test_search_leaves_a_table_a_plot_the_best_adapter_and_its_settings_and_goes
     assert [(float(row["learning_rate"]), row["status"]) for row in rows] == [(TOO_HIGH, "failed"), (3e-3, "completed")]
     assert "training diverged" in rows[0]["message"] and not rows[0]["validation_accuracy"]
     assert "failed: The training loss" in printed and "Traceback" not in errors
+
+
+def test_a_search_that_is_ended_after_its_last_trial_says_how_it_goes_on(search, folder, cli, tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    output = shutil.copytree(search[0], tmp_path / "search")
+    options = [*SEARCH, f"--test={folder / 'validation.csv'}", f"--output={output}", "--resume"]
+    monkeypatch.setattr(tune, "_score_test", interrupt)
+    outcome = cli(*words_of(folder, *options, encoder="one-block"))
+    assert (
+        outcome.status == 130 and "finished trials are kept. Go on with the same command and --resume." in outcome.out
+    )
 
 
 def test_a_trial_takes_at_most_twice_the_adapter_s_own_size(search):

@@ -165,10 +165,9 @@ def command(function):
 
 @contextlib.contextmanager
 def _ended_alike():
-    """SIGTERM, by which schedulers and containers end a process, ends the block as Ctrl-C does; a second one kills."""
+    """SIGTERM, by which schedulers and containers end a process, ends the block as Ctrl-C does."""
 
     def end(number, frame):
-        signal.signal(number, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():

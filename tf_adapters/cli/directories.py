@@ -174,6 +174,11 @@ def check_folder(output, resume, overwrite, *, marker, what, unfinished=None, le
         raise InputError(f"--output {output} is not empty: {advice}, or give another directory.")
 
 
+def going_on(overwrite):
+    """How a run that was ended goes on, a sentence; `overwrite` is whether its command had --overwrite."""
+    return f"Go on with the same command and --resume{' in place of --overwrite' if overwrite else ''}."
+
+
 def next_directory(output):
     """Where what comes after a folder's own command may go: a directory of its name below `adapters`."""
     path = pathlib.Path("adapters", output.resolve().name)

@@ -33,6 +33,9 @@ def main(arguments=None):
             program()(args=arguments, prog_name="tf-adapters")
         except SystemExit as stop:
             return stop.code or 0
+        except KeyboardInterrupt:  # before a command began
+            print("interrupted", file=sys.stderr)
+            return 130
         except MissingPackageError as error:
             return _refused(error)  # of a command that is for the first door alone
         except OSError as error:

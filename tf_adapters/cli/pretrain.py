@@ -10,7 +10,7 @@ import typer
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import TextOptions
-from tf_adapters.cli.directories import check_folder, next_directory
+from tf_adapters.cli.directories import check_folder, going_on, next_directory
 from tf_adapters.cli.options import AdapterOptions, DoorOptions, MaxLength, Model, PretrainOptions
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import show_pretraining, through_door_of
@@ -146,7 +146,7 @@ def pretrain(
         head_reporter=TrainingProgress(console, None, "fitting the head"), **given,
     )  # fmt: skip
     if result.run.interrupted:
-        console.print("Stopped; the state is saved. Go on with the same command and --resume.")
+        console.print(f"Stopped; the state is saved. {going_on(overwrite)}")
         raise typer.Exit(130)
     show_pretraining(console, whole, output, result, time.monotonic() - started)
     next_options = {

@@ -8,6 +8,7 @@ import time
 import typer
 
 from tf_adapters import load_adapter, parameter_counts
+from tf_adapters.cli.directories import going_on
 from tf_adapters.cli.quiet import SECONDS_BETWEEN_LINES, bar, counting, has_bfloat16
 from tf_adapters.cli.report import predict_held_out, show_report, show_seeds
 from tf_adapters.models.state import state_of
@@ -97,20 +98,22 @@ class TrainingProgress(Reporter):
 
 class Runner(Observer):
     """Runs an `Experiment` with so many seeds, as one process of a `Cluster`, and says what it does; `started` is
-    `time.monotonic` of the command's start."""
+    `time.monotonic` of the command's start, and `overwrite` whether it had --overwrite."""
 
-    def __init__(self, console, experiment, cluster, seeds, started):
+    def __init__(self, console, experiment, cluster, seeds, started, overwrite=False):
         self.console, self.experiment, self.cluster, self.seeds = console, experiment, cluster, seeds
-        self.settings, self.started = experiment.settings, started
+        self.settings, self.started, self.advice = experiment.settings, started, going_on(overwrite)
+        self.trained = False  # whether anything of this run is in its output
 
     def run(self, output, resume):
         """Train and report; exits with status 130 if interrupted."""
+        self.trained = resume
         try:
             self._run(output, resume)
         except KeyboardInterrupt:
-            if not any((output / name).exists() for name in (RESUME_FOLDER, SEEDS_FILE)):
+            if not (self.trained and any((output / name).exists() for name in (RESUME_FOLDER, SEEDS_FILE))):
                 raise
-            self.console.print("Stopped; what was trained is saved. Go on with the same command and --resume.")
+            self.console.print(f"Stopped; what was trained is saved. {self.advice}")
             raise typer.Exit(130) from None
 
     def _run(self, output, resume):
@@ -179,9 +182,10 @@ class Runner(Observer):
 
     def _report_end(self, result):
         """Say how a run ended; exits with status 130 if it was interrupted."""
+        self.trained = True
         stopped = f"Stopped after step {result.steps}"
         if result.interrupted:
-            self.console.print(f"{stopped}; the state is saved. Go on with the same command and --resume.")
+            self.console.print(f"{stopped}; the state is saved. {self.advice}")
             raise typer.Exit(130)
         if result.stopped_early:
             self.console.print(f"{stopped}: {self.settings.patience} epochs without a better validation result.")

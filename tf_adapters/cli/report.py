@@ -128,7 +128,6 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
     kind, rows, outputs = get_kind(task.kind), held_out.rows, held_out.outputs
     with console.status("Training on the words alone, to compare ..."):
         others = keep(task, output, held_out)
-    curve = draw_curve(output, METRICS[task.metric].primary)
     primary, split, fresh = METRICS[task.metric].primary, held_out.split, state_of(model).newly_initialized
     if settings.period is None:
         best = "best epoch", f"{result.best_epoch} of {settings.epochs}, by validation"
@@ -147,9 +146,11 @@ def show_report(console, model, task, output, result, seconds, settings, held_ou
         ("", "the head includes the pooler: pretraining left it untrained" if fresh else None),
         ("saved", f"{output} ({directory_size(output) / 1e6:.2f} MB)"),
         ("time", f"{seconds:.0f} s, {result.seconds:.0f} s of it training and validation"),
-        ("learning curve", curve),
     ]
     show_numbers(console, f"{task.name}: result", [(name, value) for name, value in table if value is not None])
+    curve = draw_curve(output, METRICS[task.metric].primary)
+    if curve is not None:
+        console.print(f"Learning curve: {curve}", soft_wrap=True)
     chosen = np.linspace(0, len(rows) - 1, min(EXAMPLES, len(rows))).astype(int)
     for warning in warnings(kind, task, held_out, others, settings):
         console.print(warning)

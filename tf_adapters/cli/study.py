@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from tf_adapters.cli.command import argument, option
-from tf_adapters.cli.directories import check_folder, check_new_file
+from tf_adapters.cli.directories import check_folder, check_new_file, going_on
 from tf_adapters.cli.options import Overwrite
 from tf_adapters.cli.quiet import counting, start, terminal
 from tf_adapters.errors import InputError
@@ -62,7 +62,7 @@ def study_command(study):
         try:
             summary = run(made, output, resume=resume, overwrite=overwrite, observer=Shown(console))
         except (Stopped, KeyboardInterrupt):
-            console.print("Stopped; what is measured is kept. Go on with the same command and --resume.")
+            console.print(f"Stopped; what is measured is kept. {going_on(overwrite)}")
             raise typer.Exit(130) from None
         show_summary(console, made, summary, output)
 

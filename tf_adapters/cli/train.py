@@ -139,7 +139,7 @@ def train(
         trainable=trainable, max_length=max_length, precision=precision, fast=run.fast, fused=fused,
         pretrained=from_pretrained_adapter, strategy=strategy, door=door,
     )  # fmt: skip
-    Runner(console, experiment, cluster, seeds, started).run(output, resume)
+    Runner(console, experiment, cluster, seeds, started, overwrite).run(output, resume)
 
 
 def _fused(directories, adapter):

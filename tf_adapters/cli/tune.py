@@ -12,7 +12,7 @@ import typer
 
 from tf_adapters.cli.command import option
 from tf_adapters.cli.data import DataOptions
-from tf_adapters.cli.directories import check_folder, json_text, next_directory
+from tf_adapters.cli.directories import check_folder, going_on, json_text, next_directory
 from tf_adapters.cli.options import MaxLength, Model, SpeedOptions, listed
 from tf_adapters.cli.quiet import start, terminal
 from tf_adapters.cli.report import draw_trials, predict_held_out, right_aligned
@@ -165,15 +165,16 @@ def tune(
     console.print(
         f"Searching {', '.join(hypermodel.varied)} on {model}, task {data.name}, by validation {hypermodel.metric}."
     )
-    search = _run_search(console, hypermodel, oracle, output, settings)
-    if works:
-        console.print(f"No trial is left for {name}; the chief reports.")
-        return
-    rows = search.table()
-    for row in rows:
-        trial = oracle.trials[row["trial"]]
-        row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
-    _finish(console, hypermodel, rows, output, settings, chosen)
+    try:
+        search = _run_search(console, hypermodel, oracle, output, settings)
+        if works:
+            console.print(f"No trial is left for {name}; the chief reports.")
+            return
+        _finish(console, search, output, settings, chosen)
+    except KeyboardInterrupt:
+        advice = "Go on with the same command." if works else going_on(overwrite)
+        console.print(f"Stopped; the finished trials are kept. {advice}")
+        raise typer.Exit(130) from None
 
 
 def _read_space(name, vary):
@@ -252,12 +253,6 @@ def _run_search(console, hypermodel, oracle, output, settings):
         if error.__cause__ is None:
             raise
         raise error.__cause__ from None
-    except KeyboardInterrupt:
-        console.print(
-            "Stopped; the finished trials are kept. Go on with the same command"
-            + ("." if search.is_worker else " and --resume.")
-        )
-        raise typer.Exit(130) from None
     return search
 
 
@@ -270,10 +265,14 @@ def _check_settings(output, settings):
     refuse_other(output, "a search", dict.fromkeys(settings) | before, settings)
 
 
-def _finish(console, hypermodel, rows, output, settings, chosen):
+def _finish(console, search, output, settings, chosen):
     """Keep the best adapter, and write and show what was found."""
     from tf_adapters.saving.directory import copy_adapter
 
+    hypermodel, rows = search.hypermodel, search.table()
+    for row in rows:
+        trial = search.oracle.trials[row["trial"]]
+        row.update(folder=search.folder(trial), words=hypermodel.arguments(trial.hyperparameters))
     _write_table(output / TABLE_FILE, rows, hypermodel.metric)
     done = [row for row in rows if row["objective"] is not None]
     if not done:

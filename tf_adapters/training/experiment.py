@@ -296,6 +296,7 @@ class Experiment:
                 seed, best_epoch=result.best_epoch, seconds=round(result.seconds, 1), validation=result.metrics[metric],
                 test=held_out.numbers[metric] if held_out.split == "test" else None,
             )  # fmt: skip
+            remove_folder(folder / RESUME_FOLDER)
             if runs.best()["seed"] == seed:
                 of_best = seed, held_out
         seed = runs.best()["seed"]

@@ -195,7 +195,8 @@ class Run:
             if states is not None:
                 states.close()
         stopped_early = self.done < self.steps and self._out_of_patience()
-        interrupted = self.done < self.steps and not stopped_early
+        # Where a signal came while the last epoch was validated, what follows training is for the one who resumes.
+        interrupted = self._stops() or self.done < self.steps and not stopped_early
         if not interrupted:
             self._finish()
         return FitResult(
