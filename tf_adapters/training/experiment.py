@@ -32,7 +32,7 @@ from tf_adapters.tasks.metrics import METRICS
 from tf_adapters.tasks.rows import Task
 from tf_adapters.text.tokenizer import Tokenizer, load_tokenizer
 from tf_adapters.training.disk import RESUME_FOLDER, SEEDS_FILE, TENSORBOARD, SeedRuns, refuse_other
-from tf_adapters.training.fit import fit
+from tf_adapters.training.fit import fit_by
 from tf_adapters.training.run import FitResult, Reporter
 from tf_adapters.training.settings import TrainingSettings
 from tf_adapters.training.strategies import processes_of, refuse_workers, scope_of
@@ -204,14 +204,14 @@ class Experiment:
         reporter: Optional[Reporter] = None,
         keep_state: bool = False,
     ) -> FitResult:
-        """Train what `build` gave into the directory `output`, as `fit` with these arguments; the `FitResult`."""
+        """Train what `build` gave into the directory `output`; the `FitResult`. `keep_state` is as of `fit_by`."""
         output, seed = to_path(output), self._seed(seed)
         if not resume and processes_of(self.strategy)[1]:
             # Its files would be shown together with this run's; everything else is replaced in one stroke.
             remove_folder(output / TENSORBOARD)
         settings = dataclasses.replace(self.settings, seed=seed, recipe=self.recipe.name)
-        about = {"resume": resume, "reporter": reporter, "strategy": self.strategy, "keep_state": keep_state}
-        return fit(model, self.task_of(seed), tokenizer, output, settings, **about)
+        how = None, resume, reporter, self.strategy
+        return fit_by(settings, model, self.task_of(seed), tokenizer, output, *how, keep_state=keep_state)
 
     def score(
         self,

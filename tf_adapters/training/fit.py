@@ -33,7 +33,6 @@ def fit(
     resume: bool = False,
     reporter: Optional[Reporter] = None,
     strategy: Any = None,
-    keep_state: bool = False,
     **fields: Any,
 ) -> FitResult:
     """Train what `set_trainable` chose, with Adam and linear warm-up and decay.
@@ -58,8 +57,6 @@ def fit(
             `training.strategies.make_strategy`. `batch_size` is that of all its devices together, and without dropout
             the result that of one, up to rounding. Several workers share `output`, which the chief writes; they save
             their state every 100 steps.
-        keep_state: bool, `output/.resume` stays when training ends, for the caller to remove after what follows: until
-            then `resume` trains nothing more, and comes to the same result.
 
     Returns: `FitResult`. The model has the best epoch's weights.
 
@@ -77,6 +74,12 @@ def fit(
             "{settings} are no TrainingSettings: give TrainingSettings(epochs=..., learning_rate=...).",
             settings=settings,
         )
+    return fit_by(settings, model, task, tokenizer, output, kind, resume, reporter, strategy)
+
+
+def fit_by(settings, model, task, tokenizer, output, kind, resume, reporter, strategy, *, keep_state=False):
+    """As `fit`. With `keep_state` the state stays when training ends, for the caller to remove after what follows:
+    until then `resume` trains nothing more, and comes to the same result."""
     strategy = strategy_for(model, strategy)
     with contextlib.ExitStack() as held:
         held.enter_context(scope_of(strategy))
