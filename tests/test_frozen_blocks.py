@@ -168,6 +168,28 @@ def test_a_signal_while_caching_stops_and_leaves_no_file(checkpoint, task, wordp
     assert [path.name for path in (tmp_path / "out" / ".resume").iterdir()] == ["state.safetensors"]
 
 
+def test_a_run_that_patience_ended_is_not_cached_again(checkpoint, task, wordpiece, tmp_path):
+    class Interrupt(Reporter):
+        def epoch(self, epoch, numbers, best):
+            if not best:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def caching(done, total):
+        raise AssertionError("caching again")
+
+    def run(reporter, **arguments):
+        model = load_backbone(checkpoint, labels=["negative", "positive"])
+        set_trainable(add_adapters(model, UPPER, seed=0), "adapters")
+        settings = {**SETTINGS, "epochs": 4, "learning_rate": 1e-9, "patience": 1, "cache_frozen": True}
+        return fit(model, task, wordpiece, output=tmp_path / "out", reporter=reporter, **settings, **arguments)
+
+    result, reporter = run(Interrupt()), Reporter()
+    assert result.interrupted and not result.stopped_early
+    reporter.caching = caching
+    result = run(reporter, resume=True)
+    assert result.stopped_early and not result.interrupted and not (tmp_path / "out" / ".resume").exists()
+
+
 def test_the_models_own_policy_counts_and_not_the_global_one(wordpiece, tmp_path, float32_policy):
     model, packed = upper_model(), examples(5)
     states = StoredStates(model, 2, packed, wordpiece, tmp_path, batch_size=8)

@@ -2,8 +2,11 @@
 
 import csv
 import dataclasses
+import functools
 import json
+import os
 import re
+import signal
 import types
 import warnings
 
@@ -28,7 +31,7 @@ from tf_adapters.studies.baselines import block_means, train_baseline
 from tf_adapters.studies.comparison import identity_of
 from tf_adapters.studies.figure import finish, write_figure
 from tf_adapters.studies.inside import batches_of, gradient_norms, groups_of, similarity, width
-from tf_adapters.studies.lab import Lab, read_values
+from tf_adapters.studies.lab import Lab, Stopped, read_values
 from tf_adapters.studies.numbers import at_edge, at_floor, constant_loss, paired, rank, spread
 from tf_adapters.studies.rows import by_language, held_out, load
 from tf_adapters.studies.transfer import CrossLingual
@@ -37,6 +40,8 @@ from tf_adapters.tasks.rows import Task
 from tf_adapters.tasks.words import WordRows
 from tf_adapters.text import ByteLevelBpe
 from tf_adapters.text.byte_bpe import _byte_alphabet
+from tf_adapters.training.experiment import Experiment
+from tf_adapters.training.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -609,6 +614,44 @@ def test_the_last_epoch_is_scored_beside_the_best(task, model, tmp_path):
     counted = dataclasses.replace(study, keep="last").counted(run)
     assert counted["scores"] == run["last_scores"] and counted["validation"] == run["validation"][-1:]
     assert study.counted(run) is run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["the last epoch is measured", "the best is scored"])
+def test_a_run_of_a_study_that_is_ended_when_it_is_trained_is_not_trained_again(
+    moment, task, model, tmp_path, monkeypatch
+):
+    study = small(Sharing, task, model, epochs=6, learning_rates=(3e-2,), rows=64)
+    name = {"task": task, "arm": "houlsby", "learning_rate": 3e-2, "seed": 1}
+    arm, scored, log = study.arms()["houlsby"], [], Run._log
+
+    def train(folder):
+        lab = Lab(folder, study)
+        experiment, rows, _ = study.experiment(lab, arm, name)
+        found = lab.train(name, experiment, seed=1, scored={"reported": rows}, keep=True)
+        return found, {path.name for path in lab.model_of(name).iterdir()}
+
+    def end(experiment, *arguments, **about):
+        scored.append(1)
+        if len(scored) == 2:
+            raise KeyboardInterrupt
+        return score(experiment, *arguments, **about)
+
+    whole, files = train(tmp_path / "whole")
+    assert whole["best_epoch"] < 6
+    assert files == {"README.md", "adapter.safetensors", "log.csv", "tf_adapters.json"}
+    with monkeypatch.context() as patch:
+        if moment == "the best is scored":
+            score = Experiment.score_rows
+            patch.setattr(Experiment, "score_rows", end)
+        else:
+            ends = functools.partial(os.kill, os.getpid(), signal.SIGTERM)
+            patch.setattr(Run, "_log", lambda run, row: (log(run, row), row["epoch"] == 6 and ends()))
+        with pytest.raises((Stopped, KeyboardInterrupt)):
+            train(tmp_path / "ended")
+    monkeypatch.setattr(Run, "on_train_batch_end", lambda *arguments: pytest.fail("it trained again"))
+    resumed, others = train(tmp_path / "ended")
+    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0} and others == files
 
 
 def test_an_unknown_word_is_one_unknown_token():

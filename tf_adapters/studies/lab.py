@@ -25,6 +25,7 @@ VALUES_FILE = "values.jsonl"
 TABLE_FILE = "values.csv"
 RUNS_FOLDER = "runs"
 MODELS_FOLDER = "models"
+LAST_FILE = "last-scores.json"  # of a run, while it is at work
 
 
 def run(study, output, *, resume=False, overwrite=False, observer=None):
@@ -202,9 +203,10 @@ class Lab:
             return {name: experiment.score_rows(model, tokenizer, rows, seed=seed) for name, rows in scored.items()}
 
         reporter = self.observer.training(experiment.settings.epochs, experiment.settings.period) or Reporter()
-        last, scored = LastEpoch(reporter, score), dict(scored)
+        last, scored = LastEpoch(reporter, score, folder / LAST_FILE), dict(scored)
         try:
-            result = experiment.train(model, tokenizer, folder, seed=seed, resume=going_on, reporter=last)
+            about_run = {"resume": going_on, "reporter": last, "keep_state": True}
+            result = experiment.train(model, tokenizer, folder, seed=seed, **about_run)
         except DivergedError as error:
             # A rate that is too high is a finding, not the end of the study.
             remove_folder(folder)
@@ -226,6 +228,8 @@ class Lab:
         if keep:
             kept = self.model_of(identity)
             remove_folder(kept)
+            remove_folder(folder / RESUME_FOLDER)
+            remove_file(folder / LAST_FILE)
             try:
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(folder, kept)
@@ -266,11 +270,12 @@ class Lab:
 
 
 class LastEpoch:
-    """A run's `reporter` that keeps what `score()` gives after the last epoch, unless that is the best one, whose model
-    `fit` returns."""
+    """A run's `reporter` that keeps what `score()` gives after the last epoch, in a JSON file for the run that goes on,
+    unless that is the best one, whose model `fit` returns."""
 
-    def __init__(self, reporter, score):
-        self.reporter, self.score, self.scores = reporter, score, None
+    def __init__(self, reporter, score, file):
+        self.reporter, self.score, self.file = reporter, score, file
+        self.scores = json.loads(file.read_text()) if file.exists() else None
 
     def __getattr__(self, name):
         return getattr(self.reporter, name)
@@ -286,6 +291,7 @@ class LastEpoch:
     def epoch(self, epoch, numbers, best):
         if self.done == self.steps and not best:
             self.scores = self.score()
+            write_text(self.file, json.dumps(self.scores))
         self.reporter.epoch(epoch, numbers, best)
 
 

@@ -58,7 +58,7 @@ def fit(
             the result that of one, up to rounding. Several workers share `output`, which the chief writes; they save
             their state every 100 steps.
 
-    Returns: `FitResult`. The model has the best epoch's weights.
+    Returns: `FitResult`. The model has the best epoch's weights; where a signal `interrupted`, those of the last step.
 
     Raises:
         InputError: a value out of range, nothing to resume, another run's state, another process that writes to

@@ -45,7 +45,7 @@ class FitResult:
         steps: int, steps done, those before a resume included.
         seconds: float, wall time of this process's part.
         compile_seconds: float, what its long steps took beyond the median one: about the time of tracing and compiling.
-        interrupted: True if it stopped at a signal; resume goes on.
+        interrupted: True if it stopped at a signal; resume goes on, and gives the model the best epoch's weights.
         stopped_early: True if `patience` ended it.
     """
 
@@ -157,7 +157,7 @@ class Run:
         inputs_of, states, padder = None, None, self.kind.padder(self.tokenizer, examples)
         try:
             with _stop_at_signals(self.asked):
-                if self.trained.depth and self.done < self.steps:
+                if self.trained.depth and self.done < self.steps and not self._out_of_patience():
                     states = self._store_states()
                     inputs_of = states.inputs
                 self.reporter.start(self.steps, self.done)
@@ -196,7 +196,8 @@ class Run:
                 states.close()
         stopped_early = self.done < self.steps and self._out_of_patience()
         # Where a signal came while the last epoch was validated, what follows training is for the one who resumes.
-        interrupted = self._stops() or self.done < self.steps and not stopped_early
+        interrupted = self._stops() or (self.done < self.steps and not stopped_early)
+        stopped_early = stopped_early and not interrupted
         if not interrupted:
             self._finish()
         return FitResult(
