@@ -275,7 +275,7 @@ class LastEpoch:
 
     def __init__(self, reporter, score, file):
         self.reporter, self.score, self.file = reporter, score, file
-        self.scores = json.loads(file.read_text()) if file.exists() else None
+        self.scores = read_json(file, "start anew with {overwrite}", overwrite=NAME) if file.exists() else None
 
     def __getattr__(self, name):
         return getattr(self.reporter, name)
